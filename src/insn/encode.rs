@@ -109,6 +109,14 @@ pub const fn load(kind: Literal, rt: u8, rn: u8, offset: u16) -> u32 {
     word | (offset & 0xfff) << 10 | (rn as u32) << 5 | rt as u32
 }
 
+/// `ldrb wt, [xn, #offset]`, `ldrh wt, …`, `ldr wt, …` or `ldr xt, …`, which load `bytes` bytes: 1, 2, 4 or 8. The offset
+/// is one of the first 4,096 multiples of that (C6.2, LDRB, LDRH and LDR (immediate), unsigned offset).
+#[must_use]
+pub const fn load_bytes(bytes: u8, rt: u8, rn: u8, offset: u16) -> u32 {
+    let scale = bytes.trailing_zeros();
+    0x3940_0000 | scale << 30 | (offset as u32 >> scale & 0xfff) << 10 | (rn as u32) << 5 | rt as u32
+}
+
 /// `ldp xt, xt2, [xn, #offset]`, with a multiple of 8 from -512 to 504 (C6.2, LDP, signed offset).
 #[must_use]
 pub const fn load_pair(rt: u8, rt2: u8, rn: u8, offset: i16) -> u32 {
@@ -149,7 +157,14 @@ pub const fn store(rt: u8, rn: u8, offset: u16) -> u32 {
 /// `ldr xt, [xn, xm]` (C6.2, LDR (register)).
 #[must_use]
 pub const fn load_at(rt: u8, rn: u8, rm: u8) -> u32 {
-    0xf860_6800 | (rm as u32) << 16 | (rn as u32) << 5 | rt as u32
+    load_bytes_at(8, rt, rn, rm)
+}
+
+/// `ldrb wt, [xn, xm]`, `ldrh wt, …`, `ldr wt, …` or `ldr xt, …`, which load `bytes` bytes: 1, 2, 4 or 8 (C6.2, LDRB,
+/// LDRH and LDR (register)).
+#[must_use]
+pub const fn load_bytes_at(bytes: u8, rt: u8, rn: u8, rm: u8) -> u32 {
+    0x3860_6800 | bytes.trailing_zeros() << 30 | (rm as u32) << 16 | (rn as u32) << 5 | rt as u32
 }
 
 /// `str xt, [xn, xm]` (C6.2, STR (register)).

@@ -449,6 +449,10 @@ test!(
         let more = "n=%x0 m=+0(%x2) s=$stack1 h=%x1 \
                     sp=$stack b=%x0:u8 a=$stack0:u64 z=$stack1:u8 c=$comm t=+0(%x2):string v=+0(%x2):u64[2] w=+4(+0(%x29)):x32 \
                     k=\\7 at=%pc:symbol as=%pc:symstr p=%x7:b2@1/32 wild=+8(%x1):u16";
+        // Each begins where the one before it ends, so most lie across two words.
+        let narrow = "n=%x0:x32 m=+0(%x2):u8 s=$stack1:u16 h=%x1 b=%x0:s8 a=$stack0:u64 at=%pc:symbol w=+4(+0(%x29)):x32 \
+                      v=-8(+4095(+0(%sp))):u16 far=+40000(%x1):u8 p=%x7:b2@1/32 q=+0(%x2):b9@0/16 sp=%sp:x16 l=%x30:x64 \
+                      f=-1(%x29):s8";
         let filters: [(&str, &[u64]); 9] = [
             ("0", &[0, 1, 2, 3, 4, 5, 6, 7]),
             ("n == 3", &[3]),
@@ -461,7 +465,7 @@ test!(
             ("n == 4 && common_pid != 100000", &[4]),
         ];
         COMPILED.store(0, Relaxed);
-        for arguments in [words, more] {
+        for arguments in [words, more, narrow] {
             for (filter, kept) in filters {
                 let told = told_alike(address, call_many, arguments, filter, &[]);
                 let numbers: Vec<u64> = told
@@ -473,8 +477,10 @@ test!(
                 assert_eq!(told.matches(" d.... e: ").count(), masked, "{told}");
             }
         }
-        // Stubs record events whose arguments are words and whose filters access no memory, in both stub forms.
-        assert_eq!(COMPILED.load(Relaxed), 2 * 4);
+        // Stubs record events whose arguments are numbers and whose filters access no memory, in both stub forms.
+        assert_eq!(COMPILED.load(Relaxed), 2 * 2 * 4);
+        told_alike(address, call_many, "k=%x0:u8 wild=+8(%x1):u16 m=+0(%x2):u32", "0", &[]);
+        assert_eq!(COMPILED.load(Relaxed), 2 * 2 * 4 + 2);
         let told = told_alike(address, call_many, more, "n == 6", &[]);
         for text in [
             " b=6 ",
@@ -502,8 +508,12 @@ test!(
             ("r=$retval wild=+8(%x1)", "0", 8, 1),
             ("r=$retval m=+0(%x2)", "r < 4", 4, 1),
             ("r=$retval m=+0(%x2)", "m >= 76", 2, 1),
-            // These arguments are unknown to the code at the return, or are not words.
+            ("r=$retval:u8 h=%x1:s16 m=+0(%x2):u32 sp=%sp:x8 w=+4(+0(%x29)):x32 s=$stack1:u16 k=%x19", "0", 8, 1),
+            ("r=$retval:u8 wild=+8(%x1):u16", "0", 8, 1),
+            // These arguments are unknown to the code at the return, or are not numbers.
             ("r=$retval l=%x30", "0", 8, 0),
+            ("r=$retval l=%x30:u8", "0", 8, 0),
+            ("r=$retval w=+0(%x30):u8", "0", 8, 0),
             ("r=$retval p=%pc", "0", 8, 0),
             ("r=$retval:u8 c=$comm", "0", 8, 0),
             ("r=$retval a=$arg1", "0", 8, 0),
@@ -604,10 +614,12 @@ test!(
 
 /// The values at which comparisons change their results.
 static CORNERS: [i64; 13] = [0, 1, 6, 7, 8, 0xfff, 0x1000, 0x1001, i64::MAX - 1, i64::MAX, i64::MIN, i64::MIN + 1, -1];
+/// The bytes at which comparisons of bytes change their results, if they are the lower ones of a number.
+static BYTES: [i64; 5] = [0x1007, 0x7f, 0xff80, 0xff, 0x1200];
 
 #[inline(never)]
 fn call_at_corners() {
-    for number in CORNERS {
+    for number in CORNERS.into_iter().chain(BYTES) {
         black_box(many(number.cast_unsigned(), 1, 2, 3, 4, 5, 6, 7, 8, 9));
     }
 }
@@ -617,18 +629,21 @@ test!(
         let address = many as *const () as usize;
         COMPILED.store(0, Relaxed);
         let mut filters = 0;
-        for (field, is_signed) in [("n", false), ("i", true)] {
-            for operator in ["==", "!=", "<", "<=", ">", ">=", "&"] {
-                for number in CORNERS {
-                    let value = if is_signed { format!("{number}") } else { format!("{:#x}", number.cast_unsigned()) };
-                    let filter = format!("{field} {operator} {value}");
-                    let told = told_alike(address, call_at_corners, "n=%x0 i=%x0:s64", &filter, &[]);
-                    assert!(told.starts_with("13 hits\n"), "{told}");
-                    filters += 1;
+        for (arguments, numbers) in [("n=%x0 i=%x0:s64", &CORNERS[..]), ("n=%x0:u8 i=%x0:s8", &BYTES)] {
+            for (field, is_signed) in [("n", false), ("i", true)] {
+                for operator in ["==", "!=", "<", "<=", ">", ">=", "&"] {
+                    for number in numbers {
+                        let value =
+                            if is_signed { format!("{number}") } else { format!("{:#x}", number.cast_unsigned()) };
+                        let filter = format!("{field} {operator} {value}");
+                        let told = told_alike(address, call_at_corners, arguments, &filter, &[]);
+                        assert!(told.starts_with("18 hits\n"), "{told}");
+                        filters += 1;
+                    }
                 }
+                let both = format!("({field} > 6 && {field} != 8) || ({field} & 1 && {field} < 5)");
+                told_alike(address, call_at_corners, arguments, &both, &[]);
             }
-            let both = format!("({field} > 6 && {field} != 8) || ({field} & 1 && {field} < 5)");
-            told_alike(address, call_at_corners, "n=%x0 i=%x0:s64", &both, &[]);
         }
         // Each filter is compiled in both stub forms.
         assert!(COMPILED.load(Relaxed) >= 2 * filters, "{}", COMPILED.load(Relaxed));
@@ -651,7 +666,7 @@ fn call_with_all_lengths() {
 test!(
     fn what_is_counted_does_not_depend_on_who_counts() {
         let address = many as *const () as usize;
-        let arguments = "n=%x0 h=%x1 m=%x2 f=$stack0";
+        let arguments = "n=%x0 h=%x1 m=%x2 f=$stack0 b=%x0:u8 w=%x1:s16";
         // The second element is the number of the two stub forms that count the histogram.
         for (histogram, compiled) in [
             ("keys=n.log2:size=128", 2),
@@ -669,6 +684,10 @@ test!(
             ("keys=f", 0),
             ("keys=n,h,m:size=2048", 0),
             ("keys=m if n > 7", 0),
+            // These numbers are parts of registers.
+            ("keys=b.log2", 2),
+            ("keys=b:vals=w", 2),
+            ("keys=w,b.buckets=16:vals=b:size=2048", 2),
         ] {
             COMPILED.store(0, Relaxed);
             let trigger = format!("hist:{histogram}");

@@ -1,12 +1,14 @@
 //! Fetch arguments in the form that the hit path executes: a short program of fixed operations, made when the event is
 //! defined.
 //!
-//! Most arguments are whole words from registers, or from memory that a register points to. These become `Word`s,
+//! Many arguments are whole words from registers, or from memory that a register points to. These become `Word`s,
 //! which are written straight to the ring. If an event has any other argument, all its arguments become `Op`s, and
-//! the record is composed in a buffer first.
+//! the record is composed in a buffer first. If they are numbers all the same, they also become `Part`s, from which a
+//! stub makes the words of the record itself.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use fallible::{Arc, OutOfMemory};
 
@@ -119,6 +121,16 @@ pub struct Extract {
     pub signed: bool,
 }
 
+impl Extract {
+    /// Returns the number that this range of bits of `value` is.
+    #[inline(always)]
+    pub(crate) fn apply(self, value: u64) -> u64 {
+        let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
+        let moved = value >> (self.from & 63) << unused;
+        if self.signed { (moved.cast_signed() >> unused).cast_unsigned() } else { moved >> unused }
+    }
+}
+
 impl Source {
     /// Returns a copy.
     pub(crate) fn try_copy(&self) -> Result<Self, OutOfMemory> {
@@ -175,6 +187,36 @@ pub(crate) struct Word {
     pub register: Register,
     pub is_memory: bool,
     pub offset: i32,
+}
+
+/// A register, or a part of it that is a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegisterPart {
+    pub register: Register,
+    pub bits: Extract,
+}
+
+/// A number in a record that is more than whole words.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub register: Register,
+    /// The offsets that are added before each read of memory, innermost first. The last one reads `width`, any other a
+    /// word.
+    pub reads: Box<[i32]>,
+    pub width: Width,
+    /// The bits of the value that are recorded, if not the low ones.
+    pub bits: Option<BitRange>,
+    /// The first byte of the record that has it, and the number of bytes.
+    pub at: u16,
+    pub size: u8,
+}
+
+/// Some bits of a word that are a number: those from bit `low` on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BitRange {
+    pub low: u8,
+    pub bits: u8,
+    pub signed: bool,
 }
 
 /// An operation on the value that is being fetched, the accumulator of the program.
@@ -257,14 +299,17 @@ pub(crate) struct Ops {
     pub data: Box<[u8]>,
     /// The index that [`Op::Symbol`] looks names up in.
     pub functions: Option<Arc<Functions>>,
+    /// The same numbers in the order of the record, if the operations fetch only numbers.
+    pub parts: Option<Box<[Part]>>,
 }
 
 impl FetchProgram {
-    /// Compiles the program for `arguments`, whose fields in the record are `fields`. Fields of type `symstr` take
-    /// their names from `functions`.
+    /// Compiles the program for `arguments`, whose fields in the record are `fields`, in the bytes `room` of it. Fields
+    /// of type `symstr` take their names from `functions`.
     pub fn new<'a>(
-        arguments: &[Fetch],
+        arguments: &'a [Fetch],
         fields: impl Iterator<Item = &'a Field> + Clone,
+        room: Range<usize>,
         functions: Option<Arc<Functions>>,
     ) -> Result<Self, OutOfMemory> {
         const WORDS_MAX: usize = 32;
@@ -277,14 +322,14 @@ impl FetchProgram {
             compile(argument, field, number, &mut program)?;
         }
         let (list, data) = (fallible::boxed_slice(program.0)?, fallible::boxed_slice(program.1)?);
-        Ok(Self::Ops(Ops { list, data, functions }))
+        let parts = Part::all(arguments.iter().zip(fields), room)?;
+        Ok(Self::Ops(Ops { list, data, functions, parts }))
     }
-}
 
-impl FetchProgram {
     /// Creates the program for the struct of a static event, which has no address of the probe in front.
     pub fn of_static(arguments: &[Fetch], fields: &[Field]) -> Result<Self, OutOfMemory> {
-        Ok(match Self::new(arguments, fields.iter(), None)? {
+        // The parts of a record with a text are not all numbers.
+        Ok(match Self::new(arguments, fields.iter(), 0..0, None)? {
             Self::Words(words) => Self::Block(words),
             other => other,
         })
@@ -314,6 +359,70 @@ impl Word {
             }
             _ => None,
         }
+    }
+}
+
+impl RegisterPart {
+    /// Returns the part of a register whose value `field` has; `None` if it has anything else.
+    pub fn of(argument: &Fetch, field: &Field) -> Option<Self> {
+        let (&Source::Register(register), []) = (&argument.source, &argument.reads[..]) else { return None };
+        let signed = field.signed;
+        let width = field.kind.base.width().filter(|_| field.kind.bits.is_none() && field.kind.count == 0)?;
+        let bits = match argument.taken {
+            Taken::Whole => Extract { from: 0, width, signed },
+            Taken::Bits(part) if part.width.bits() >= width.bits() => Extract { from: part.from, width, signed },
+            // The field has a number without a sign, which begins with the sign of another.
+            Taken::Bits(part) if part.signed && !signed => return None,
+            Taken::Bits(part) => part,
+            Taken::Text(..) | Taken::Padded(_) => return None,
+        };
+        Some(Self { register, bits })
+    }
+}
+
+impl Part {
+    /// Returns the number that `argument` is in `field`; `None` if it is none, or does not come from a register.
+    fn of(argument: &Fetch, field: &Field) -> Result<Option<Self>, OutOfMemory> {
+        let kind = field.kind;
+        let Some(width) = kind.base.width().filter(|_| kind.count == 0) else { return Ok(None) };
+        let (register, stack) = match argument.source {
+            Source::Register(register) => (register, None),
+            Source::Stack(offset) => (Register::SP, Some(offset.into())),
+            _ => return Ok(None),
+        };
+        let offsets = stack.into_iter().chain(argument.reads.iter().copied());
+        if offsets.clone().any(|offset| i32::try_from(offset).is_err()) {
+            return Ok(None);
+        }
+        let (read, bits) = match (&argument.taken, kind.bits) {
+            (Taken::Whole, None) => (width, None),
+            (Taken::Whole, Some(of)) => (width, Some(BitRange { low: of.offset, bits: of.width, signed: false })),
+            (&Taken::Bits(Extract { from, width, signed }), None) => {
+                (width, Some(BitRange { low: from, bits: width.bits() as u8, signed }))
+            }
+            _ => return Ok(None),
+        };
+        let is_within = |range: BitRange| (1..=64).contains(&range.bits) && range.low <= 64 - range.bits;
+        // A stack argument without a read of its own is a word.
+        let width = if argument.reads.is_empty() { Width::W64 } else { read };
+        let Ok(at) = u16::try_from(field.offset) else { return Ok(None) };
+        let reads = fallible::boxed_slice(offsets.filter_map(|offset| i32::try_from(offset).ok()))?;
+        let part = Self { register, reads, width, bits, at, size: kind.size() as u8 };
+        Ok(Some(part).filter(|part| part.bits.is_none_or(is_within)))
+    }
+
+    /// Returns the numbers that these arguments are in these fields, if they are in this order and in `room`.
+    fn all<'a>(
+        arguments: impl Iterator<Item = (&'a Fetch, &'a Field)>,
+        room: Range<usize>,
+    ) -> Result<Option<Box<[Self]>>, OutOfMemory> {
+        let (mut parts, mut free) = (Vec::new(), room.start);
+        for (argument, field) in arguments {
+            let Some(part) = Self::of(argument, field)?.filter(|_| field.offset >= free) else { return Ok(None) };
+            free = field.offset.saturating_add(part.size.into());
+            fallible::push(&mut parts, part)?;
+        }
+        if free > room.end { Ok(None) } else { fallible::boxed_slice(parts).map(Some) }
     }
 }
 

@@ -6,15 +6,17 @@ use core::sync::atomic::AtomicBool;
 
 use fallible::{Arc, OutOfMemory};
 
-use crate::fetch::{Fetch, FetchProgram, Register, Word};
+use crate::fetch::{Fetch, FetchProgram, Register, RegisterPart};
 use crate::filter::Number;
 use crate::format::{Format, Parts, Shape};
 use crate::functions::Functions;
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::PlanCell;
 
+/// The longest fields of a record, in bytes.
+const FIELDS_MAX: usize = RECORD_MAX - RECORD_HEADER;
 /// The length of a composed record's fields, in words.
-pub(crate) const COMPOSED: usize = (RECORD_MAX - RECORD_HEADER) / 8;
+pub(crate) const COMPOSED: usize = FIELDS_MAX / 8;
 /// The longest text in a record, in bytes, including the terminating zero. A longer text is cut.
 pub const TEXT_MAX: usize = 512;
 
@@ -59,8 +61,8 @@ pub struct Recorder {
     /// alone.
     pub(crate) size: usize,
     pub(crate) program: FetchProgram,
-    /// The fields that are whole words, with their offsets in the record.
-    words: Box<[(u16, Word)]>,
+    /// The fields that are registers or parts of registers, with their offsets in the record.
+    parts: Box<[(u16, RegisterPart)]>,
     /// Whether the arguments use only registers that have a meaning when a function is called.
     is_of_a_call: bool,
     /// The values that are saved at the entry of a function until it returns.
@@ -93,11 +95,16 @@ impl Recorder {
         functions: Option<Arc<Functions>>,
         rings: &'static Rings,
     ) -> Result<Self, OutOfMemory> {
-        let program = FetchProgram::new(arguments, format.fetched(), functions)?;
-        let word = |(argument, field)| Word::of(argument, field).map(|word| (field.offset as u16, word));
-        let words = fallible::boxed_slice(arguments.iter().zip(format.fetched()).filter_map(word))?;
+        // Stubs record the hits of probes alone.
+        let room = match format.shape {
+            Shape::Probe | Shape::Return => format.shape.size()..format.size().min(FIELDS_MAX),
+            Shape::Synthetic | Shape::Static => 0..0,
+        };
+        let program = FetchProgram::new(arguments, format.fetched(), room, functions)?;
+        let part = |(argument, field)| RegisterPart::of(argument, field).map(|part| (field.offset as u16, part));
+        let parts = fallible::boxed_slice(arguments.iter().zip(format.fetched()).filter_map(part))?;
         let is_of_a_call = format.shape == Shape::Probe && arguments.iter().all(Fetch::is_of_a_call);
-        Ok(Self { words, is_of_a_call, entry, ..Self::with(event, format, program, rings) })
+        Ok(Self { parts, is_of_a_call, entry, ..Self::with(event, format, program, rings) })
     }
 
     /// A recorder of the static event numbered `event`, whose records have this `format`: of the struct that it passes,
@@ -119,22 +126,21 @@ impl Recorder {
     fn with(event: u16, format: &Format, program: FetchProgram, rings: &'static Rings) -> Self {
         // The fields of a format can be changed by anything, but the hit path writes so many words without a check: the
         // common ones, the addresses, and those of the program.
-        const MOST: usize = RECORD_MAX - RECORD_HEADER;
         let words = match &program {
             FetchProgram::Words(words) => 2 + usize::from(format.shape == Shape::Return) + words.len(),
             FetchProgram::Block(_) | FetchProgram::Ops(_) => 0,
         };
-        let fields = format.size().min(MOST);
+        let fields = format.size().min(FIELDS_MAX);
         let size = match program {
             FetchProgram::Words(_) | FetchProgram::Block(_) => {
                 RECORD_HEADER + fields.next_multiple_of(8).max(8 * words)
             }
             FetchProgram::Ops(_) => fields,
         };
-        let (words, entry) = (Box::default(), Box::default());
+        let (parts, entry) = (Box::default(), Box::default());
         let plan = PlanCell::default();
         let (shape, armed) = (format.shape, AtomicBool::new(false));
-        Self { plan, rings, event, shape, size, program, words, is_of_a_call: false, entry, armed }
+        Self { plan, rings, event, shape, size, program, parts, is_of_a_call: false, entry, armed }
     }
 
     /// Whether the event is a probe that a call handler can record. Such a handler gets only the registers that have a
@@ -154,18 +160,26 @@ impl Recorder {
         self.shape == Shape::Return
     }
 
-    /// Replaces a field of the record by its source, if that is a register or the number of the task.
+    /// Returns the length of a record in the ring, with its header, in bytes; without the texts and arrays behind its
+    /// fields.
+    pub(crate) fn length(&self) -> usize {
+        match &self.program {
+            FetchProgram::Words(_) | FetchProgram::Block(_) => self.size,
+            FetchProgram::Ops(_) => RECORD_HEADER + self.size,
+        }
+    }
+
+    /// Replaces a field of the record by its source, if that is a register, a part of one, or the number of the task.
     ///
     /// A field from memory stays a field: the memory may change meanwhile. It is read once, for the record, and
     /// everything that needs it reads the record.
     pub(crate) fn source(&self, number: Number) -> Number {
         const TASK: Number = Number::Field { offset: 4, size: 4, signed: true, fault: None };
-        let Number::Field { offset, size: 8, signed, .. } = number else {
-            return if number == TASK { Number::Task } else { number };
-        };
-        match self.words.iter().find(|(place, _)| *place == offset) {
-            Some(&(_, Word { register, is_memory: false, .. })) => Number::Register { register, signed },
-            _ => number,
+        let Number::Field { offset, .. } = number else { return number };
+        match self.parts.iter().find(|(place, _)| *place == offset) {
+            Some(&(_, part)) => Number::Register(part),
+            None if number == TASK => Number::Task,
+            None => number,
         }
     }
 

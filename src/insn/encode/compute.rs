@@ -200,10 +200,23 @@ pub const fn extend(signed: bool, rd: u8, rn: u8, bits: u8) -> u32 {
     word | ((bits as u32 - 1) & 63) << 10 | registers(rd, rn, 0)
 }
 
-/// `ubfx rd, rn, #low, #bits`: `bits` bits from bit `low` on, extended by zeros (C6.2, UBFM).
+/// `ubfx rd, rn, #low, #bits` or `sbfx`: `bits` bits from bit `low` on, extended by zeros or by their sign (C6.2, UBFM,
+/// SBFM).
 #[must_use]
-pub const fn field(rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
-    0xd340_0000 | (low as u32 & 63) << 16 | ((low as u32 + bits as u32 - 1) & 63) << 10 | registers(rd, rn, 0)
+pub const fn extract(signed: bool, rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
+    extend(signed, rd, rn, low.wrapping_add(bits)) | (low as u32 & 63) << 16
+}
+
+/// `ubfiz rd, rn, #low, #bits`: the lower `bits` bits, moved to bit `low`, and zeros around them (C6.2, UBFM).
+#[must_use]
+pub const fn place(rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
+    extend(false, rd, rn, bits) | ((low as u32).wrapping_neg() & 63) << 16
+}
+
+/// `bfi rd, rn, #low, #bits`: the lower `bits` bits, moved to bit `low` of what `rd` has (C6.2, BFM).
+#[must_use]
+pub const fn insert(rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
+    place(rd, rn, low, bits) ^ 0b11 << 29
 }
 
 /// `lsr rd, rn, #right`, with a shift below 64 (C6.2, UBFM).
@@ -223,12 +236,6 @@ pub const fn shift_left(rd: u8, rn: u8, left: u8) -> u32 {
 #[must_use]
 pub const fn leading_zeros(rd: u8, rn: u8) -> u32 {
     0xdac0_1000 | registers(rd, rn, 0)
-}
-
-/// `ldrb wt, [xn]` (C6.2, LDRB (immediate)).
-#[must_use]
-pub const fn load_byte(rt: u8, rn: u8) -> u32 {
-    0x3940_0000 | registers(rt, rn, 0)
 }
 
 /// `ldaxr xt, [xn]` (C6.2, LDAXR).

@@ -4,7 +4,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::insn::{Literal, encode};
 use aarch64_kprobes::probe::{Snippet, Step};
 
-use super::{NoCode, OTHER, SPARE, Steps, THREAD, ZERO, load, register};
+use super::{NoCode, OTHER, SPARE, Steps, THREAD, ZERO, load};
 use crate::filter::Number;
 use crate::histogram::{CELL, Key, MULTIPLIER, Source, StubCounters, Transform};
 use crate::trigger::{Action, Bound};
@@ -29,7 +29,7 @@ impl Steps {
             (&[Key { source: Source::Number { number, .. }, .. }], [], StubCounters::Exponents(distance)) => {
                 // Loading the number of the task or CPU takes several steps, between which the task could move to
                 // another CPU.
-                let is_masked = !matches!(number, Number::Register { .. });
+                let is_masked = !matches!(number, Number::Register(_));
                 self.count_exponent(number, distance).map(|()| is_masked)
             }
             (keys, values, StubCounters::Cells { addresses, count }) => {
@@ -76,10 +76,7 @@ impl Steps {
     /// Returns a register that holds the number: its own register, or `otherwise`, into which steps load it.
     fn number(&mut self, number: Number, otherwise: u8) -> Result<u8, NoCode> {
         match number {
-            Number::Register { register: from, .. } => match register(from) {
-                Ok(register) => Ok(register),
-                Err(_) => self.word(number.word().ok_or(NoCode::Stub)?, otherwise),
-            },
+            Number::Register(part) => self.part(part, otherwise),
             Number::Task => {
                 let task = load(otherwise, THREAD, self.offsets.task);
                 self.instructions([

@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::probe::Step;
 
 use super::{NoCode, OTHER, SPARE, Steps, ZERO};
-use crate::filter::{ACCEPT, NextTest, Range, Test, WordQuestion};
+use crate::filter::{ACCEPT, NextTest, Range, RegisterQuestion, Test};
 
 /// The answer to a question, at compile time or at run time.
 enum Answer {
@@ -17,7 +17,7 @@ enum Answer {
 
 impl Steps {
     /// Evaluates the tests. A hit that they accept continues after these steps; any other goes to the end.
-    pub(super) fn tests(&mut self, tests: &[Test<WordQuestion>]) -> Result<(), NoCode> {
+    pub(super) fn tests(&mut self, tests: &[Test<RegisterQuestion>]) -> Result<(), NoCode> {
         // The start of each test, and the branches with their targets.
         let mut branches: Vec<(usize, NextTest)> = Vec::new();
         let mut starts = Vec::new();
@@ -50,11 +50,8 @@ impl Steps {
     }
 
     /// Evaluates a question.
-    fn question(&mut self, WordQuestion { word, range }: &WordQuestion) -> Result<Answer, NoCode> {
-        if word.is_memory {
-            return Err(NoCode::Stub);
-        }
-        let mut number = self.word(*word, SPARE)?;
+    fn question(&mut self, RegisterQuestion { part, range }: &RegisterQuestion) -> Result<Answer, NoCode> {
+        let mut number = self.part(*part, SPARE)?;
         let Range { mask, low, span } = *range;
         if mask == 0 {
             return Ok(Answer::Known(range.has(0)));

@@ -1,6 +1,6 @@
 //! The actions of an event as code for the stub of its probe.
 //!
-//! A stub can record an event whose record consists of words, after a filter that looks only at registers: the usual
+//! A stub can record an event whose record consists of numbers, after a filter that looks only at registers: the usual
 //! event with a function's arguments. It writes the record straight into the ring, as [`hit`](crate::hit) does. Or a
 //! stub can count in a histogram by numbers, if the event is not recorded. It leaves unusual hits to the handler: a
 //! page without room for the record, a key that is new or not in its preferred place, memory that cannot be read. All
@@ -22,11 +22,12 @@ use alloc::vec::Vec;
 use core::mem;
 
 use aarch64_kprobes::insn::Literal;
-use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::{self, compute};
 use aarch64_kprobes::probe::{AliasableBox, Insertion, Snippet, SnippetError, Step};
 use fallible::{Arc, OutOfMemory};
 
-use crate::fetch::{Register, Word};
+use crate::fetch::{BitRange, Extract, Register, RegisterPart, Word};
+use crate::format::Width;
 use crate::host::Offsets;
 use crate::recorder::Recorder;
 use crate::trigger::{Plan, Trigger, Work};
@@ -218,36 +219,69 @@ impl Steps {
     /// Returns a register that holds the word: its own register if that can be stored, or `otherwise`, into which steps
     /// load it.
     fn word(&mut self, word: Word, otherwise: u8) -> Result<u8, NoCode> {
-        let is_link = word.register.number() == Some(LINK);
-        if self.is_of_returns && (is_link || word.register == Register::PC) {
-            return Err(NoCode::Stub);
+        let Word { register, is_memory, offset } = word;
+        if is_memory {
+            let base = self.base(register)?;
+            return self.read(base, offset, Width::W64, otherwise).map(|()| otherwise);
         }
-        if word.is_memory {
-            return self.read(word, otherwise);
+        match register {
+            Register::PC if self.is_of_returns => Err(NoCode::Stub),
+            Register::PC => self.address(otherwise).map(|()| otherwise),
+            Register::SP => self.instructions([encode::add(otherwise, encode::SP, 0)]).map(|()| otherwise),
+            register => self.base(register),
         }
-        if word.register == Register::PC {
-            self.address(otherwise)?;
-            return Ok(otherwise);
-        }
-        if word.register == Register::SP {
-            self.instructions([encode::add(otherwise, encode::SP, 0)])?;
-            return Ok(otherwise);
-        }
-        register(word.register)
     }
 
-    /// Loads a word of memory into `to`.
-    fn read(&mut self, Word { register, offset, .. }: Word, to: u8) -> Result<u8, NoCode> {
-        let base = if register == Register::SP { encode::SP } else { self::register(register)? };
-        let load = match u16::try_from(offset) {
-            Ok(near @ ..0x8000) if near.is_multiple_of(8) => encode::load(Literal::Doubleword, to, base, near),
+    /// Returns a register that holds the number: its own register if that has nothing else, or `otherwise`, into which
+    /// steps load it.
+    fn part(&mut self, RegisterPart { register, bits }: RegisterPart, otherwise: u8) -> Result<u8, NoCode> {
+        let whole = self.word(Word { register, is_memory: false, offset: 0 }, otherwise)?;
+        let Extract { from, width, signed } = bits;
+        if width == Width::W64 && from == 0 {
+            return Ok(whole);
+        }
+        self.extract(BitRange { low: from, bits: width.bits() as u8, signed }, whole, otherwise)?;
+        Ok(otherwise)
+    }
+
+    /// Extracts these bits of register `from` into `to`.
+    fn extract(&mut self, BitRange { low, bits, signed }: BitRange, from: u8, to: u8) -> Result<(), NoCode> {
+        if bits == 0 || low > 64 - bits.min(64) {
+            return Err(NoCode::Stub);
+        }
+        self.instructions([compute::extract(signed, to, from, low, bits)])
+    }
+
+    /// Loads a number of this width from memory into `to`.
+    fn read(&mut self, base: u8, offset: i32, width: Width, to: u8) -> Result<(), NoCode> {
+        let bytes = width.bytes() as u8;
+        let is_near = |near: u16| near.is_multiple_of(bytes.into()) && near / u16::from(bytes) < 0x1000;
+        let load = match (u16::try_from(offset), i16::try_from(offset)) {
+            (Ok(near), _) if is_near(near) => encode::load_bytes(bytes, to, base, near),
+            // The number would take the place of the base.
+            (_, Ok(far @ -0xfff..=0xfff)) if base == to => {
+                let magnitude = far.unsigned_abs();
+                let moved =
+                    if far < 0 { encode::subtract(to, base, magnitude) } else { encode::add(to, base, magnitude) };
+                self.instructions([moved])?;
+                encode::load_bytes(bytes, to, to, 0)
+            }
+            _ if base == to => return Err(NoCode::Stub),
             _ => {
                 self.push(Step::Number(to, i64::from(offset).cast_unsigned()))?;
-                encode::load_at(to, base, to)
+                encode::load_bytes_at(bytes, to, base, to)
             }
         };
-        self.push(Step::Load(load))?;
-        Ok(to)
+        self.push(Step::Load(load))
+    }
+
+    /// Returns the number of a register that addresses memory, as the probed code left it.
+    fn base(&self, register: Register) -> Result<u8, NoCode> {
+        match register {
+            Register::SP => Ok(encode::SP),
+            Register::LINK if self.is_of_returns => Err(NoCode::Stub),
+            register => self::register(register),
+        }
     }
 }
 

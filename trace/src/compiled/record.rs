@@ -1,4 +1,7 @@
-//! Recording stubs: words of registers and of memory, written straight into the ring.
+//! Recording stubs: numbers of registers and of memory, written straight into the ring.
+//!
+//! A record is written in whole words. A field that is narrower is put together with its neighbours in a register, so
+//! that a record without gaps needs no access that is unaligned, and no byte of it is left as it was.
 
 use core::mem::offset_of;
 
@@ -6,9 +9,9 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self, Branch, Condition};
 use aarch64_kprobes::probe::{Snippet, Step};
 
-use super::{NoCode, OTHER, Steps, THREAD, load};
-use crate::fetch::{FetchProgram, Word};
-use crate::format::Shape;
+use super::{NoCode, OTHER, Steps, THREAD, ZERO, load};
+use crate::fetch::{FetchProgram, Ops, Part, Word};
+use crate::format::{Shape, Width};
 use crate::recorder::{Flags, Recorder};
 use crate::ring::{PAGE, RECORD_HEADER, Ring};
 
@@ -24,15 +27,14 @@ impl Steps {
     /// Records a hit, unless recording is off. Masks interrupts for it, unless they are masked already.
     pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), NoCode> {
         let spare = self.spare;
-        let words = match &recorder.program {
-            FetchProgram::Words(words) | FetchProgram::Block(words) => words,
-            FetchProgram::Ops(_) => return Err(NoCode::Stub),
-        };
+        if matches!(&recorder.program, FetchProgram::Ops(Ops { parts: None, .. })) {
+            return Err(NoCode::Stub);
+        }
         if !is_masked {
             self.push(Step::Mask)?;
         }
         self.push(Step::Number(spare, recorder.rings.switch_address()))?;
-        self.instructions([compute::load_byte(spare, spare)])?;
+        self.instructions([encode::load_bytes(1, spare, spare, 0)])?;
         let is_off = self.list.len();
         self.push(Step::Branch(Branch::Zero(spare), 0))?;
         self.room(recorder)?;
@@ -43,7 +45,10 @@ impl Steps {
             let place = 8 + (RECORD_HEADER + Shape::Probe.size()) as u16;
             self.instructions([encode::store(Snippet::RETURN_ADDRESS, self.place, place)])?;
         }
-        self.words(recorder, words)?;
+        match &recorder.program {
+            FetchProgram::Words(words) | FetchProgram::Block(words) => self.words(recorder, words)?,
+            FetchProgram::Ops(ops) => self.parts(recorder, ops.parts.as_deref().unwrap_or_default())?,
+        }
         self.common(recorder)?;
         self.head(recorder)?;
         self.set_target(is_off, self.list.len());
@@ -60,8 +65,8 @@ impl Steps {
         self.instructions([
             encode::load_at(RING, Snippet::CPU, RING),
             encode::load_pair(LAST, self.place, RING, offset_of!(Ring, last) as i16),
-            compute::field(spare, LAST, LOW, BITS),
-            compute::compare(spare, last_place(recorder.size)),
+            compute::extract(false, spare, LAST, LOW, BITS),
+            compute::compare(spare, last_place(recorder.length().next_multiple_of(8))),
         ])?;
         self.push(Step::Call(Branch::If(Condition::Hi)))?;
         const { assert!(cfg!(loom) || offset_of!(Ring, page) == offset_of!(Ring, last) + 8) };
@@ -81,8 +86,8 @@ impl Steps {
             encode::load_pair(OTHER, spare, RING, offset_of!(Ring, number) as i16),
             encode::add(OTHER, OTHER, 1),
             encode::store(OTHER, RING, offset_of!(Ring, number) as u16),
-            compute::load_byte(spare, spare),
-            compute::field(OTHER, Snippet::MASKS, IRQ_MASKED, 1),
+            encode::load_bytes(1, spare, spare, 0),
+            compute::extract(false, OTHER, Snippet::MASKS, IRQ_MASKED, 1),
             compute::or_shifted(OTHER, OTHER, spare, Flags::INTERRUPT.trailing_zeros() as u8),
         ])?;
         self.push(Step::Number(spare, recorder.event.into()))?;
@@ -119,15 +124,77 @@ impl Steps {
         Ok(())
     }
 
+    /// Writes numbers of any width, each word of the record once.
+    fn parts(&mut self, recorder: &Recorder, parts: &[Part]) -> Result<(), NoCode> {
+        const WORD: u8 = 64;
+        let spare = self.spare;
+        // The place of the next word, and the register that has as much of it as there is.
+        let (mut place, mut begun) = (RECORD_HEADER + recorder.shape().size(), None);
+        for part in parts {
+            let at = RECORD_HEADER + usize::from(part.at);
+            while place + 8 <= at {
+                self.store(begun.take(), place)?;
+                place += 8;
+            }
+            let value = self.fetch(part, OTHER)?;
+            let (low, bits) = (8 * (at - place) as u8, 8 * part.size);
+            if bits == WORD && low == 0 {
+                self.store(Some(value), place)?;
+                place += 8;
+                continue;
+            }
+            // As much as this word has room for; the rest begins the next one.
+            let first = bits.min(WORD - low);
+            match begun {
+                None => self.instructions([compute::place(spare, value, low, first)])?,
+                Some(_) => self.instructions([compute::insert(spare, value, low, first)])?,
+            }
+            begun = Some(spare);
+            if low + first == WORD {
+                self.store(begun.take(), place)?;
+                place += 8;
+            }
+            if first < bits {
+                self.instructions([compute::extract(false, spare, value, first, bits - first)])?;
+                begun = Some(spare);
+            }
+        }
+        if begun.is_some() { self.store(begun, place) } else { Ok(()) }
+    }
+
+    /// Returns a register whose low bits hold the number: its own register, or `otherwise`, into which steps load it.
+    fn fetch(&mut self, part: &Part, otherwise: u8) -> Result<u8, NoCode> {
+        let mut value = match part.reads.is_empty() {
+            true => self.word(Word { register: part.register, is_memory: false, offset: 0 }, otherwise)?,
+            false => self.base(part.register)?,
+        };
+        for (number, &offset) in (1..).zip(&part.reads) {
+            let width = if number == part.reads.len() { part.width } else { Width::W64 };
+            self.read(value, offset, width, otherwise)?;
+            value = otherwise;
+        }
+        if let Some(bits) = part.bits {
+            self.extract(bits, value, otherwise)?;
+            value = otherwise;
+        }
+        Ok(value)
+    }
+
+    /// Stores a register, or 0, at byte `at` of the record.
+    fn store(&mut self, register: Option<u8>, at: usize) -> Result<(), NoCode> {
+        self.instructions([encode::store(register.unwrap_or(ZERO), self.place, 8 + at as u16)])
+    }
+
     /// Writes the header of the record, and publishes the record.
     fn head(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
-        let (size, spare) = (recorder.size as u16, self.spare);
-        self.push(Step::Number(spare, size.into()))?;
+        let (length, spare) = (recorder.length() as u16, self.spare);
+        self.push(Step::Number(spare, length.into()))?;
         self.instructions([compute::read_counter(OTHER)])?;
         self.pair(spare, OTHER, 0)?;
         self.instructions([encode::load_pair(spare, OTHER, THREAD, self.offsets.name as i16)])?;
         self.pair(spare, OTHER, 16)?;
         const { assert!(cfg!(loom) || offset_of!(Ring, last) == 0) };
+        let size = length.next_multiple_of(8);
         self.instructions([encode::add(LAST, LAST, size), compute::store_release(LAST, RING)])
     }
 

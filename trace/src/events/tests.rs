@@ -367,6 +367,7 @@ fn arguments_are_fetched() {
 fn a_hit_is_recorded_the_same_in_whichever_way() {
     let words = "p:e f n=%x20 m=+0(%x21) null=+0(%x0):s64";
     let more = "p:e f n=%x20 m=+0(%x21) null=+0(%x0):s64 b=+0(%x21):u8 t=+0(%x19):string";
+    let narrow = "p:e f n=%x20:x32 m=+0(%x21):u8 null=+0(%x0):s16";
     let returns = "r:e f n=%x20 m=+0(%x21) null=%x0:s64";
     type Kept = fn(u64, u64) -> bool;
     // More records than a page has room for, and fewer than two pages have.
@@ -383,33 +384,34 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
         ("n == 3 || cpu == 1 || common_pid == 4", false, |n, _| n == 3),
         ("n > 1 && __probe_func != 1", false, |n, _| n > 1),
     ];
-    for line in tried([words, more, returns]) {
+    for line in tried([words, more, narrow, returns]) {
         for (filter, is_quick, kept) in tried(filters) {
             // A field from memory makes the filter look at the record.
             let is_quick = is_quick && (line == returns || !filter.contains("null"));
             let filter = if line == returns { filter.into() } else { filter.replace("__probe_func", "__probe_ip") };
-            let recorded =
-                [hit, hit_unusually].map(|hit| {
-                    let mut events = events();
-                    define(&mut events, line).unwrap();
-                    let event = events.iter().next().unwrap();
-                    let mut settings = Settings::new(true).unwrap();
-                    settings.set_filter(&filter, &event.format().fields, FindFunction::NONE).unwrap();
-                    let plan = settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap();
-                    assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
-                    drop(event.recorder().plan().replace(plan));
-                    (0..HITS).for_each(|time| hit(0x1000, time));
-                    settings.set_enabled(false);
-                    settings.settle();
-                    drop(event.recorder().plan().replace(
+            let recorded = [hit, hit_unusually].map(|hit| {
+                let mut events = events();
+                define(&mut events, line).unwrap();
+                let event = events.iter().next().unwrap();
+                let mut settings = Settings::new(true).unwrap();
+                settings.set_filter(&filter, &event.format().fields, FindFunction::NONE).unwrap();
+                let plan = settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap();
+                assert!(plan.as_ref().is_none_or(|plan| plan.of_registers.is_some() == is_quick), "{line}: {filter}");
+                drop(event.recorder().plan().replace(plan));
+                (0..HITS).for_each(|time| hit(0x1000, time));
+                settings.set_enabled(false);
+                settings.settle();
+                drop(
+                    event.recorder().plan().replace(
                         settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap(),
-                    ));
-                    hit(0x1000, 3);
-                    events.rings().set_on(false);
-                    drop(event.recorder().plan().replace(None));
-                    hit(0x1000, 3);
-                    trace(&events, usize::MAX)
-                });
+                    ),
+                );
+                hit(0x1000, 3);
+                events.rings().set_on(false);
+                drop(event.recorder().plan().replace(None));
+                hit(0x1000, 3);
+                trace(&events, usize::MAX)
+            });
             assert_eq!(recorded[0], recorded[1], "{line}: {filter}");
             let number = |line: &str| {
                 let (_, rest) = line.split_once(" n=0x").unwrap();

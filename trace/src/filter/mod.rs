@@ -32,7 +32,7 @@ use fallible::{OutOfMemory, TryClone};
 pub use error::{Error, Problem};
 pub(crate) use range::Range;
 
-use crate::fetch::{Register, Word};
+use crate::fetch::RegisterPart;
 use crate::format::Field;
 use crate::host::Clock;
 
@@ -140,14 +140,14 @@ impl Filter {
         })
     }
 
-    /// Returns the tests in a form that needs only words; `None` if a test looks at anything else.
-    pub(crate) fn words(&self) -> Result<Option<Box<[Test<WordQuestion>]>>, OutOfMemory> {
+    /// Returns the tests in a form that needs only registers; `None` if a test looks at anything else.
+    pub(crate) fn of_registers(&self) -> Result<Option<Box<[Test<RegisterQuestion>]>>, OutOfMemory> {
         let of = |Test { question, yes, no }: &Test| {
             let Question::Number { number, range } = question else { return None };
-            Some(Test { question: WordQuestion { word: number.word()?, range: *range }, yes: *yes, no: *no })
+            Some(Test { question: RegisterQuestion { part: number.part()?, range: *range }, yes: *yes, no: *no })
         };
-        let words = || self.tests.iter().map(of);
-        words().all(|test| test.is_some()).then(|| fallible::boxed_slice(words().flatten())).transpose()
+        let tests = || self.tests.iter().map(of);
+        tests().all(|test| test.is_some()).then(|| fallible::boxed_slice(tests().flatten())).transpose()
     }
 
     /// Returns the tests, which start with the first.
@@ -206,10 +206,10 @@ pub(crate) enum Question {
     Text { text: HitString, pattern: Pattern },
 }
 
-/// Whether a word of the hit itself, not of its record, is in the range.
+/// Whether a number of the hit itself, not of its record, is in the range.
 #[derive(Clone, Debug)]
-pub(crate) struct WordQuestion {
-    pub(crate) word: Word,
+pub(crate) struct RegisterQuestion {
+    pub(crate) part: RegisterPart,
     pub(crate) range: Range,
 }
 
@@ -219,9 +219,9 @@ pub(crate) enum Number {
     /// A number in the record: at this offset, with this size (1, 2, 4 or 8 bytes), signed or not. If the record's
     /// faults have the bit `fault`, the number could not be read.
     Field { offset: u16, size: u8, signed: bool, fault: Option<u8> },
-    /// A whole register. It replaces a field that holds nothing else: if no other part of the record is needed, the
-    /// record is not made.
-    Register { register: Register, signed: bool },
+    /// A register, or a part of it. It replaces a field that holds nothing else: if no other field of the record is
+    /// needed, the record is not made.
+    Register(RegisterPart),
     /// The number of the task, as `common_pid` shows it.
     Task,
     /// The number of the CPU.
@@ -247,16 +247,17 @@ impl Number {
     /// Whether the number is compared as a signed one.
     pub(crate) fn is_signed(self) -> bool {
         match self {
-            Self::Field { signed, .. } | Self::Register { signed, .. } => signed,
+            Self::Field { signed, .. } => signed,
+            Self::Register(part) => part.bits.signed,
             Self::Task => true,
             Self::Cpu | Self::Time(_) => false,
         }
     }
 
-    /// Returns the word to fetch; `None` if the number is not a register.
-    pub(crate) fn word(self) -> Option<Word> {
+    /// Returns the register or the part of one that the number is; `None` if it is neither.
+    pub(crate) fn part(self) -> Option<RegisterPart> {
         match self {
-            Self::Register { register, .. } => Some(Word { register, is_memory: false, offset: 0 }),
+            Self::Register(part) => Some(part),
             Self::Field { .. } | Self::Task | Self::Cpu | Self::Time(_) => None,
         }
     }

@@ -438,7 +438,7 @@ fn narrow(number: Number, value: u64) -> u64 {
         Number::Field { size, signed, .. } => (u32::from(size), signed),
         Number::Cpu => (4, false),
         Number::Task => (4, true),
-        Number::Register { signed, .. } => (8, signed),
+        Number::Register(part) => (part.bits.width.bytes() as u32, part.bits.signed),
         Number::Time(_) => (8, false),
     };
     let unused = 64 - 8 * size.min(8);

@@ -130,6 +130,17 @@ impl Base {
         }
     }
 
+    /// Returns the width of a number of this type; `None` if the value is no number.
+    #[must_use]
+    pub const fn width(self) -> Option<Width> {
+        match self {
+            Self::Unsigned(width) | Self::Signed(width) | Self::Hexadecimal(width) => Some(width),
+            Self::Char => Some(Width::W8),
+            Self::Symbol => Some(Width::W64),
+            Self::String | Self::SymbolString | Self::Characters | Self::Stack => None,
+        }
+    }
+
     /// Whether `format` shows the type as signed. Linux shows texts as signed, too.
     #[must_use]
     pub const fn is_signed(self) -> bool {

@@ -33,7 +33,7 @@ pub use parse::{Command, Definition};
 pub(crate) use shared::{NO_ROOM, Shared};
 pub(crate) use table::{CELL, Cell, CounterTable, Keys, MULTIPLIER, Numbers, Store};
 
-use crate::fetch::Word;
+use crate::fetch::RegisterPart;
 use crate::filter::{HitString, Number};
 use crate::ring::Rings;
 use parse::{Modifier, Sort, Sum};
@@ -83,14 +83,14 @@ pub(crate) enum StubCounters {
     None,
 }
 
-/// A histogram whose key is one word of the hit itself, and whose values are such words, too. A hit is counted without
-/// looking at anything else.
+/// A histogram whose key is a register or a part of one, and whose values are so, too. A hit is counted without looking
+/// at anything else.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) histogram: Arc<Histogram>,
-    pub(crate) key: Word,
+    pub(crate) key: RegisterPart,
     pub(crate) transform: Transform,
-    pub(crate) values: Box<[Word]>,
+    pub(crate) values: Box<[RegisterPart]>,
 }
 
 /// A part of a key.
@@ -127,16 +127,16 @@ pub(crate) enum Transform {
 
 impl Tally {
     /// Makes the tally of a histogram whose `keys` and `values` a probe has in these places; `None` unless all of them
-    /// are words.
+    /// are registers or parts of registers.
     pub(crate) fn new(
         histogram: &Arc<Histogram>,
         keys: &[Key],
         values: &[Number],
     ) -> Result<Option<Self>, OutOfMemory> {
         let [Key { source: Source::Number { number, transform }, .. }] = *keys else { return Ok(None) };
-        let words = || values.iter().map(|value| value.word());
-        let Some(key) = number.word().filter(|_| words().all(|word| word.is_some())) else { return Ok(None) };
-        let values = fallible::boxed_slice(words().flatten())?;
+        let parts = || values.iter().map(|value| value.part());
+        let Some(key) = number.part().filter(|_| parts().all(|part| part.is_some())) else { return Ok(None) };
+        let values = fallible::boxed_slice(parts().flatten())?;
         Ok(Some(Self { histogram: histogram.clone(), key, transform, values }))
     }
 }

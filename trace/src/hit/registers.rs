@@ -8,7 +8,7 @@ use core::ptr;
 use aarch64_kprobes::exception::{TrapFrame, nofault};
 use aarch64_kprobes::probe::Entry;
 
-use crate::fetch::{Register, Word};
+use crate::fetch::{Register, RegisterPart, Word};
 
 /// The registers that the values of a hit come from.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,12 @@ impl Registers<'_> {
             return unsafe { nofault::read(value.wrapping_add_signed(word.offset.into()) as usize) }.ok();
         }
         Some(value)
+    }
+
+    /// Returns the number that a register or a part of it is.
+    #[inline(always)]
+    pub(crate) fn part(self, part: RegisterPart) -> u64 {
+        part.bits.apply(self.get(part.register))
     }
 
     /// Whether interrupts were masked.

@@ -24,7 +24,7 @@ use fallible::{Arc, OutOfMemory};
 
 pub use parse::{Error, Request, TriggerKind};
 
-use crate::filter::{Filter, Number, Test, WordQuestion};
+use crate::filter::{Filter, Number, RegisterQuestion, Test};
 use crate::histogram::{Histogram, Key, Tally};
 use crate::recorder::Recorder;
 use crate::ring::Rings;
@@ -60,8 +60,8 @@ pub struct Plan {
     pub(crate) attached: Box<[Arc<Recorder>]>,
     /// Whether nothing in the plan looks at the record, so that a record is made only if it is kept.
     pub(crate) is_direct: bool,
-    /// The filter, if the plan only records what the filter accepts, and the filter looks only at words.
-    pub(crate) words: Option<Box<[Test<WordQuestion>]>>,
+    /// The filter, if the plan only records what the filter accepts, and the filter looks only at registers.
+    pub(crate) of_registers: Option<Box<[Test<RegisterQuestion>]>>,
 }
 
 /// A trigger with its operands in the places that this probe has them in.
@@ -97,7 +97,7 @@ impl Plan {
         let has_conditional_trigger = triggers.iter().any(Bound::is_conditional);
         let emits = triggers.iter().any(Bound::emits);
         let only_filters = triggers.is_empty() && !stacks && followed.is_none();
-        let words = filter.as_ref().filter(|_| only_filters).map(Filter::words).transpose()?.flatten();
+        let of_registers = filter.as_ref().filter(|_| only_filters).map(Filter::of_registers).transpose()?.flatten();
         let followed = followed.cloned();
         let attached = fallible::boxed_slice(attached.iter().cloned())?;
         Ok(Self {
@@ -112,7 +112,7 @@ impl Plan {
             emits,
             attached,
             is_direct,
-            words,
+            of_registers,
         })
     }
 }
@@ -134,7 +134,7 @@ impl Plan {
 impl Plan {
     /// Returns what a hit has to do, if a stub can do it.
     pub(crate) fn work(&self) -> Work<'_> {
-        match (self.records, self.words.as_deref(), &*self.triggers) {
+        match (self.records, self.of_registers.as_deref(), &*self.triggers) {
             (Some(true), Some(tests), _) => Work::Record(tests),
             (Some(false), _, [bound]) if bound.filter.is_none() => Work::Count(bound),
             _ => Work::Other,
@@ -180,7 +180,7 @@ fn gated(
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work<'a> {
     /// Record the hit if it passes these tests.
-    Record(&'a [Test<WordQuestion>]),
+    Record(&'a [Test<RegisterQuestion>]),
     /// Fire this trigger at every hit, and record nothing.
     Count(&'a Bound),
     Other,

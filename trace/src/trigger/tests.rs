@@ -2,7 +2,9 @@
 
 use super::settings::{Resources, SetError, Settings};
 use super::*;
+use crate::fetch::{Extract, Register, RegisterPart};
 use crate::filter::FindFunction;
+use crate::format::Width;
 use crate::hit::action::tests::{Hit, ON, RESOURCES};
 use aarch64_kprobes::probe::CpuWords;
 use alloc::vec::Vec;
@@ -285,17 +287,23 @@ fn a_cell_owns_its_plan() {
 fn a_plan_that_needs_no_record_says_the_same_without_one() {
     let mut hit = Hit::with(200, -3, 77, "t");
     hit.frame.x[5] = 77;
-    let offset = hit.format.field("x").unwrap().offset as u16;
+    hit.frame.x[6] = 0x01ff_ffff_fd55;
+    let part = |number, from, width, signed| {
+        let (register, bits) = (Register::x(number).unwrap(), Extract { from, width, signed });
+        Number::Register(RegisterPart { register, bits })
+    };
+    let offset = |name| hit.format.field(name).unwrap().offset as u16;
     let number = |number| match number {
-        Number::Field { offset: place, size: 8, signed, .. } if place == offset => {
-            Number::Register { register: crate::fetch::Register::x(5).unwrap(), signed }
-        }
+        Number::Field { offset: place, signed, .. } if place == offset("x") => part(5, 0, Width::W64, signed),
+        Number::Field { offset: place, signed, .. } if place == offset("s") => part(6, 8, Width::W32, signed),
         Number::Field { offset: 4, .. } => Number::Task,
         _ => number,
     };
     for (filter, is_direct, keep) in tried([
         ("x == 77", true, true),
         ("x < 77", true, false),
+        ("s == -3", true, true),
+        ("s < -3 || s >= 0", true, false),
         ("x > 0 && common_pid == 7 && cpu == 2 && comm == 'main'", true, true),
         ("common_pid < 0 || x == 1", true, false),
         ("x == 77 && u == 200", false, true),
@@ -307,15 +315,16 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         assert_eq!(plan.is_direct, is_direct, "{filter}");
         let record = if is_direct { &[][..] } else { &hit.record };
         assert_eq!(plan.run(record, &hit.state(), &ON).keep, keep, "{filter}");
-        let is_of_words = !filter.contains("comm") && is_direct;
-        assert_eq!(plan.filter_fast(hit.state().registers), is_of_words.then_some(keep), "{filter}");
+        let is_of_registers = !filter.contains("comm") && is_direct;
+        assert_eq!(plan.filter_fast(hit.state().registers), is_of_registers.then_some(keep), "{filter}");
     }
     let switch = Arc::try_new(Switch::new(true)).unwrap();
     for (trigger, is_direct) in tried([
         ("hist:keys=x.log2,common_pid.execname:vals=x", true),
         ("hist:keys=stacktrace,comm if x == 77", true),
         ("hist:keys=t", false),
-        ("hist:keys=x:vals=s", false),
+        ("hist:keys=x:vals=s", true),
+        ("hist:keys=x:vals=u", false),
         ("stacktrace if u == 1", false),
         ("stacktrace", true),
     ]) {

@@ -144,7 +144,7 @@ impl<'a> Emitter<'a> {
         let asks = self.code.routines.iter().any(|routine| routine.ops.iter().any(Op::is_exit));
         if asks && !self.routine.runs_after_exit {
             self.assembler.constant(BUCKET, self.store.over_address());
-            self.assembler.push(a64::load_byte(BUCKET, BUCKET));
+            self.assembler.push(encode::load_bytes(1, BUCKET, BUCKET, 0));
             self.branch_to_op(Branch::NotZeroWord(BUCKET), self.routine.ops.len());
         }
     }

@@ -263,7 +263,7 @@ impl Lowering<'_> {
                 return Err(NoSnippet::Snippet);
             }
             self.push(Step::Number(ONE, self.store.over_address()))?;
-            self.instruction(a64::load_byte(ONE, ONE))?;
+            self.instruction(encode::load_bytes(1, ONE, ONE, 0))?;
             self.push(Step::Branch(Branch::NotZeroWord(ONE), self.routine.ops.len()))?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use kprobes_symbols::glob_match_units;
 
 use super::{HitState, load};
-use crate::filter::{ACCEPT, Pattern, Question, Test, WordQuestion};
+use crate::filter::{ACCEPT, Pattern, Question, RegisterQuestion, Test};
 use crate::hit::Registers;
 
 /// Whether the tests accept the record. A test of a value that could not be read is false.
@@ -17,11 +17,10 @@ pub(super) fn accepts(tests: &[Test], record: &[u8], state: &HitState<'_>) -> bo
     })
 }
 
-/// Whether tests of words accept the hit, from its registers alone. A word that cannot be read counts as 0, as in the
-/// record.
+/// Whether tests of registers accept the hit.
 #[inline(always)]
-pub(super) fn accepts_words(tests: &[Test<WordQuestion>], registers: Registers<'_>) -> bool {
-    walk(tests, |question| question.range.has(registers.fetch(&question.word).unwrap_or(0)))
+pub(super) fn accepts_registers(tests: &[Test<RegisterQuestion>], registers: Registers<'_>) -> bool {
+    walk(tests, |question| question.range.has(registers.part(question.part)))
 }
 
 /// Whether the tests, from the first on, lead to [`ACCEPT`]. Each test leads to a later one, so there are at most as

@@ -19,7 +19,7 @@ use crate::trigger::{Bound, Plan};
 type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);
 
 impl Plan {
-    /// Counts a hit on the CPU numbered `cpu`, if the plan does nothing else and needs only words. Returns whether the
+    /// Counts a hit on the CPU numbered `cpu`, if the plan does nothing else and needs only registers. Returns whether the
     /// plan was of this kind; then there is nothing left to do.
     #[inline(always)]
     pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
@@ -38,9 +38,8 @@ impl Tally {
     #[inline(always)]
     fn count(&self, registers: Registers<'_>, cpu: usize) {
         let Some(table) = self.histogram.table(cpu) else { return };
-        let number = registers.fetch(&self.key).unwrap_or(0);
-        match table.store.cell(number, self.transform) {
-            Some(cell) => add(cell.sums(), &self.values, |value| registers.fetch(value).unwrap_or(0)),
+        match table.store.cell(registers.part(self.key), self.transform) {
+            Some(cell) => add(cell.sums(), &self.values, |&value| registers.part(value)),
             None => increment(&table.dropped, 1),
         }
     }

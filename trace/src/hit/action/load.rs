@@ -10,7 +10,7 @@ pub(super) fn number(number: Number, record: &[u8], state: &HitState<'_>) -> Opt
     let (offset, size, signed) = match number {
         Number::Field { fault: Some(bit), .. } if state.faults >> (bit & 31) & 1 != 0 => return None,
         Number::Field { offset, size, signed, .. } => (offset, size, signed),
-        Number::Register { register, .. } => return Some(state.registers.get(register)),
+        Number::Register(part) => return Some(state.registers.part(part)),
         Number::Task => return Some(state.context.task as i32 as u64),
         Number::Cpu => return Some(state.context.cpu as u64),
         Number::Time(time) => return Some(self::time(time, state.context.time)),

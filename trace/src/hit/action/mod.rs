@@ -64,12 +64,12 @@ impl Plan {
         self.filter.as_ref().is_none_or(|filter| accept::accepts(filter.tests(), record, state))
     }
 
-    /// Decides a hit from its registers alone, if filtering by words is all that the plan does: returns whether to
+    /// Decides a hit from its registers alone, if filtering by registers is all that the plan does: returns whether to
     /// record the hit. `None` if the plan needs more.
     #[inline(always)]
     pub(crate) fn filter_fast(&self, registers: Registers<'_>) -> Option<bool> {
-        let tests = self.words.as_deref()?;
-        Some(accept::accepts_words(tests, registers) && self.recording.is_on())
+        let tests = self.of_registers.as_deref()?;
+        Some(accept::accepts_registers(tests, registers) && self.recording.is_on())
     }
 
     /// Fires the triggers of the event, and decides what happens to `record`. The record is empty if no trigger or

@@ -4,7 +4,7 @@
 use aarch64_kprobes::exception::nofault;
 
 use super::{RecordedHit, Registers};
-use crate::fetch::{Extract, FetchProgram, Op, Ops, Register, Shift, Target, Word};
+use crate::fetch::{FetchProgram, Op, Ops, Register, Shift, Target, Word};
 use crate::format::Width;
 use crate::functions::Functions;
 use crate::hit::action::{HitState, Verdict, Walk};
@@ -426,16 +426,6 @@ impl Shift {
         let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
         let cut = |value: u64| value << unused >> unused;
         cut(value << (self.left & 63)) >> (self.right & 63)
-    }
-}
-
-impl Extract {
-    /// Returns the number that this range of bits of `value` is.
-    #[inline(always)]
-    fn apply(self, value: u64) -> u64 {
-        let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
-        let moved = value >> (self.from & 63) << unused;
-        if self.signed { (moved.cast_signed() >> unused).cast_unsigned() } else { moved >> unused }
     }
 }
 
