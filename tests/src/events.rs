@@ -451,8 +451,8 @@ test!(
                     k=\\7 at=%pc:symbol as=%pc:symstr p=%x7:b2@1/32 wild=+8(%x1):u16";
         // Each begins where the one before it ends, so most lie across two words.
         let narrow = "n=%x0:x32 m=+0(%x2):u8 s=$stack1:u16 h=%x1 b=%x0:s8 a=$stack0:u64 at=%pc:symbol w=+4(+0(%x29)):x32 \
-                      v=-8(+4095(+0(%sp))):u16 far=+40000(%x1):u8 p=%x7:b2@1/32 q=+0(%x2):b9@0/16 sp=%sp:x16 l=%x30:x64 \
-                      f=-1(%x29):s8";
+                      v=-8(+8(%x29)):u16 far=+40000(%x30):u8 p=%x7:b2@1/32 q=+0(%x2):b9@0/16 sp=%sp:x16 l=%x30:x64 \
+                      f=-1(%x2):s8";
         let filters: [(&str, &[u64]); 9] = [
             ("0", &[0, 1, 2, 3, 4, 5, 6, 7]),
             ("n == 3", &[3]),
