@@ -119,6 +119,9 @@ pub static CASES: &[Case] = &[
     }),
     hit("event.p", target::add, Mode::Compiled, |at, mode| event(&format!("p:e {at:#x}"), mode)),
     hit("event.p.3arg", target::add, Mode::Compiled, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
+    hit("event.p.narrow", target::add, Mode::Compiled, |at, mode| {
+        event(&format!("p:e {at:#x} %x0:u32 %x1:u8 +0(%sp):u16"), mode)
+    }),
     hit("event.r.retval", target::add, Mode::Compiled, |at, mode| event(&format!("r:e {at:#x} $retval"), mode)),
     hit("event.p.filtered-out", target::add, Mode::Compiled, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
