@@ -249,17 +249,21 @@ fn events_are_removed_together_or_not_at_all() {
 
 #[test]
 fn what_cannot_be_attached_to_is_refused() {
-    assert_eq!(refused("e kprobes.none", "  ^"), Problem::AttachedEvent);
-    assert_eq!(refused("e kprobes.several", "  ^"), Problem::Ambiguous);
-    assert_eq!(refused("e kprobes.some $none", "               ^"), Problem::AttachedField);
-    assert_eq!(refused("e kprobes.some arg=$none", "                   ^"), Problem::AttachedField);
-    assert_eq!(refused("e kprobes.some arg=+0($none):u8", "                      ^"), Problem::AttachedField);
-    assert_eq!(refused("e kprobes.some +0($byte)", "               ^"), Problem::Text);
-    assert_eq!(refused("e kprobes.some $byte:symstr", "               ^"), Problem::Text);
-    assert_eq!(refused("e kprobes.some $pair", "               ^"), Problem::Text);
-    assert_eq!(refused("e kprobes.some $bits", "               ^"), Problem::Bits);
-    assert_eq!(refused("e test.noted +0($comm)", "             ^"), Problem::TaskNameRead);
-    assert_eq!(refused("e test.noted $tag:u8", "             ^"), Problem::Text);
+    for (line, caret, problem) in tried([
+        ("e kprobes.none", "  ^", Problem::AttachedEvent),
+        ("e kprobes.several", "  ^", Problem::Ambiguous),
+        ("e kprobes.some $none", "               ^", Problem::AttachedField),
+        ("e kprobes.some arg=$none", "                   ^", Problem::AttachedField),
+        ("e kprobes.some arg=+0($none):u8", "                      ^", Problem::AttachedField),
+        ("e kprobes.some +0($byte)", "               ^", Problem::Text),
+        ("e kprobes.some $byte:symstr", "               ^", Problem::Text),
+        ("e kprobes.some $pair", "               ^", Problem::Text),
+        ("e kprobes.some $bits", "               ^", Problem::Bits),
+        ("e test.noted +0($comm)", "             ^", Problem::TaskNameRead),
+        ("e test.noted $tag:u8", "             ^", Problem::Text),
+    ]) {
+        assert_eq!(refused(line, caret), problem, "{line}");
+    }
     let mut events = others();
     define(&mut events, "e:one test.noted").unwrap();
     assert_eq!(define(&mut events, "e:two eprobes.one").unwrap_err().problem, Problem::AttachedEvent);
