@@ -212,12 +212,19 @@ impl Draft<'_> {
         }
     }
 
+    /// Stores a number of the record, which may lie across two words. What is beyond the buffer is dropped.
     #[inline(never)]
     fn put(&mut self, at: usize, width: Width, value: u64) {
-        let mut rest = value;
-        for index in 0..width.bytes() {
-            self.byte(at + index, rest as u8);
-            rest >>= 8;
+        let mask = u64::MAX >> (64_u32.wrapping_sub(width.bits()) & 63);
+        let (value, shift) = (value & mask, 8 * (at % 8) as u32);
+        if let Some(word) = self.words.get_mut(at / 8) {
+            *word = *word & !(mask << (shift & 63)) | value << (shift & 63);
+        }
+        let first = 64 - shift;
+        if width.bits() > first
+            && let Some(word) = self.words.get_mut(at / 8 + 1)
+        {
+            *word = *word & !(mask >> (first & 63)) | value >> (first & 63);
         }
     }
 
