@@ -12,7 +12,7 @@ use core::ops::Deref;
 
 use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration, Return};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
-use kprobes_console::program::{Program, ProgramRefusal};
+use kprobes_console::program::{ProgramRefusal, RunningProgram};
 use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{self, Command};
 use kprobes_trace::engine::Probe;
@@ -115,7 +115,7 @@ pub static CASES: &[Case] = &[
         ..armed([return_probe(at, mode).entry(decline).register()])
     }),
     hit("kretprobe.program", target::add, Mode::Compiled, |at, _| {
-        running(&format!("kretprobe:{} {COUNT}", function_at(at)), Program::start)
+        running(&format!("kretprobe:{} {COUNT}", function_at(at)), RunningProgram::start)
     }),
     hit("event.p", target::add, Mode::Compiled, |at, mode| event(&format!("p:e {at:#x}"), mode)),
     hit("event.p.3arg", target::add, Mode::Compiled, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
@@ -146,10 +146,10 @@ pub static CASES: &[Case] = &[
     hit("tracepoint.record", target::static_event, Mode::Compiled, |_, _| static_event("switch")),
     hit("tracepoint.record-text", target::static_event_with_text, Mode::Lean, |_, _| static_event("named")),
     hit("tracepoint.count", target::static_event, Mode::Compiled, |_, _| {
-        running("tracepoint:bench:switch { @ = count(); }", Program::start)
+        running("tracepoint:bench:switch { @ = count(); }", RunningProgram::start)
     }),
     hit("tracepoint.keyed-by-field", target::static_event, Mode::Lean, |_, _| {
-        running("tracepoint:bench:switch { @[args.next_pid] = count(); }", Program::start)
+        running("tracepoint:bench:switch { @[args.next_pid] = count(); }", RunningProgram::start)
     }),
     hit("hist.log2", target::add, Mode::Compiled, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
@@ -172,16 +172,16 @@ pub static CASES: &[Case] = &[
     hit("prog.keyed-count", target::add, Mode::Compiled, |at, _| compiled(at, "{ @[func] = count(); }")),
     hit("prog.count-anywhere", target::middle, Mode::Compiled, |at, _| {
         let function = symbol::lookup(at).expect("a function has a symbol");
-        running(&format!("insn:{}:{} {COUNT}", function.name, at - function.address as usize), Program::start)
+        running(&format!("insn:{}:{} {COUNT}", function.name, at - function.address as usize), RunningProgram::start)
     }),
     hit("prog.keyed-by-argument", target::add, Mode::Compiled, |at, _| compiled(at, "{ @[arg0] = count(); }")),
     hit("prog.latency", target::add, Mode::Compiled, |at, _| {
         let function = function_at(at);
         let begin = format!("kprobe:{function} {{ @start[tid] = nsecs; }}");
         let end = format!("kretprobe:{function} {{ @ = hist(nsecs - @start[tid]); delete(@start[tid]); }}");
-        running(&format!("{begin} {end}"), Program::start)
+        running(&format!("{begin} {end}"), RunningProgram::start)
     }),
-    hit("prog.count.interpreted", target::add, Mode::Lean, |at, _| program(at, COUNT, Program::interpret)),
+    hit("prog.count.interpreted", target::add, Mode::Lean, |at, _| program(at, COUNT, RunningProgram::interpret)),
     change("register.one", one_change, |stopwatch| {
         let at = target::add().probed();
         drop(stopwatch.time(|| Kprobe::at(at).pre(before).register()));
@@ -253,11 +253,11 @@ pub static CASES: &[Case] = &[
         },
     ),
     large("change.no-function", one_change, |stopwatch| {
-        assert!(stopwatch.time(|| Program::start("kprobe:sha2::sha256::nothing { @ = count(); }")).is_err());
+        assert!(stopwatch.time(|| RunningProgram::start("kprobe:sha2::sha256::nothing { @ = count(); }")).is_err());
     }),
     large("change.no-copy", one_change, |stopwatch| {
         // The first call unpacks the table of copies, which is then kept.
-        let refused = || Program::start("inline:sha2::sha256::nothing:entry { @ = count(); }").is_err();
+        let refused = || RunningProgram::start("inline:sha2::sha256::nothing:entry { @ = count(); }").is_err();
         assert!(refused() && stopwatch.time(refused));
     }),
     hit("hit.with-1-armed", target::among_instructions, Mode::Boosted, one),
@@ -327,7 +327,7 @@ fn static_event(name: &str) -> Armed {
 }
 
 /// A program with one probe, as which it dereferences.
-struct OneProbe(Program);
+struct OneProbe(RunningProgram);
 
 impl Deref for OneProbe {
     type Target = Registration;
@@ -354,8 +354,8 @@ fn list(probes: &str) -> Vec<String> {
     kprobes_console::program::list(probes, false).unwrap_or_else(|_| panic!("{probes} means nothing"))
 }
 
-fn started(text: &str) -> Program {
-    Program::start(text).unwrap_or_else(|_| panic!("{text} does not run"))
+fn started(text: &str) -> RunningProgram {
+    RunningProgram::start(text).unwrap_or_else(|_| panic!("{text} does not run"))
 }
 
 /// Puts a probe without a handler on every instruction that can be probed. `time` gets the function that registers and
@@ -375,11 +375,11 @@ fn everything(time: impl FnOnce(&mut dyn FnMut())) -> Vec<Kprobe> {
 
 /// Starts a compiled program that does `what` at the entry of the function at `at`.
 fn compiled(at: usize, what: &str) -> Armed {
-    program(at, what, |text| Program::start(text).inspect(|program| assert_eq!(program.handlers(), 1, "{text}")))
+    program(at, what, |text| RunningProgram::start(text).inspect(|program| assert_eq!(program.handlers(), 1, "{text}")))
 }
 
 /// Starts a program that does `what` at the entry of the function at `at`, by `start`.
-fn program(at: usize, what: &str, start: fn(&str) -> Result<Program, ProgramRefusal>) -> Armed {
+fn program(at: usize, what: &str, start: fn(&str) -> Result<RunningProgram, ProgramRefusal>) -> Armed {
     running(&format!("kprobe:{} {what}", function_at(at)), start)
 }
 
@@ -388,7 +388,7 @@ fn function_at(at: usize) -> &'static str {
 }
 
 /// Starts a program with one probe.
-fn running(text: &str, start: fn(&str) -> Result<Program, ProgramRefusal>) -> Armed {
+fn running(text: &str, start: fn(&str) -> Result<RunningProgram, ProgramRefusal>) -> Armed {
     let Ok(program) = start(text) else { panic!("{text} does not run") };
     Armed { probes: vec![Box::new(OneProbe(program))], counted: 1, _others: vec![] }
 }

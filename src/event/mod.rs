@@ -70,7 +70,7 @@ pub struct Field {
     /// The type as the file `format` of Linux's tracefs has it, without the dimension of an array.
     pub c_type: &'static str,
     /// What the bytes mean.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// The first byte in the struct.
     pub offset: usize,
     /// How many bytes there are.
@@ -79,7 +79,7 @@ pub struct Field {
 
 /// What the bytes of a field mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldKind {
     /// A number without a sign.
     Unsigned,
     /// A number with a sign.
@@ -101,7 +101,7 @@ pub enum Kind {
 /// of a [`Text`].
 pub unsafe trait Value {
     /// What the bytes mean.
-    const KIND: Kind;
+    const KIND: FieldKind;
     /// The type in C.
     const C_TYPE: &'static str;
 }
@@ -111,7 +111,7 @@ macro_rules! values {
         $(
             // SAFETY: an integer, a Boolean or a pointer has no padding, and the size of its bytes.
             unsafe impl Value for $type {
-                const KIND: Kind = Kind::$kind;
+                const KIND: FieldKind = FieldKind::$kind;
                 const C_TYPE: &'static str = $c_type;
             }
         )*
@@ -134,19 +134,19 @@ values! {
 
 // SAFETY: a thin pointer has 8 bytes, which are an address.
 unsafe impl<T> Value for *const T {
-    const KIND: Kind = Kind::Address;
+    const KIND: FieldKind = FieldKind::Address;
     const C_TYPE: &'static str = "const void *";
 }
 
 // SAFETY: bytes, each of which is one of the text.
 unsafe impl<const N: usize> Value for [u8; N] {
-    const KIND: Kind = Kind::Characters;
+    const KIND: FieldKind = FieldKind::Characters;
     const C_TYPE: &'static str = "char";
 }
 
 // SAFETY: the struct has the C representation of an address and a length.
 unsafe impl Value for Text<'_> {
-    const KIND: Kind = Kind::Text;
+    const KIND: FieldKind = FieldKind::Text;
     const C_TYPE: &'static str = "char[]";
 }
 

@@ -6,8 +6,8 @@
 use super::TrapFrame;
 use crate::insn::{Indirect, Key, Literal, Modifier, Op};
 
-/// The parts of the machine that a simulated instruction needs besides the frame.
-pub trait Machine {
+/// What a simulated instruction needs besides the frame: memory, keys, and properties of the CPU.
+pub trait Environment {
     /// Returns whether branch targets are checked at the virtual address `pc`.
     fn guard(&self, pc: u64) -> Guard;
 
@@ -98,9 +98,9 @@ impl Op {
     ///
     /// The exception that the instruction would have raised; the frame is then unchanged.
     #[doc(hidden)]
-    pub fn simulate(self, frame: &mut TrapFrame, machine: &impl Machine) -> Result<(), Fault> {
+    pub fn simulate(self, frame: &mut TrapFrame, environment: &impl Environment) -> Result<(), Fault> {
         let pc = frame.pc;
-        if frame.pstate & BTYPE != 0 && machine.guard(pc) == Guard::Guarded {
+        if frame.pstate & BTYPE != 0 && environment.guard(pc) == Guard::Guarded {
             return Err(Fault::BranchTarget);
         }
         let target = |offset: i32| pc.wrapping_add_signed(i64::from(offset));
@@ -117,7 +117,7 @@ impl Op {
                 frame.set_register(30, next);
                 next = target(offset);
             }
-            Self::BranchConditional { consistent: true, .. } if !machine.has_consistent_branches() => {
+            Self::BranchConditional { consistent: true, .. } if !environment.has_consistent_branches() => {
                 return Err(Fault::Undefined);
             }
             Self::BranchConditional { condition, offset, .. } => {
@@ -141,7 +141,7 @@ impl Op {
             Self::BranchRegister { kind, rn } => {
                 // Read before the link is written: the two may be the same register.
                 next = frame.register(rn);
-                btype = branch_indirectly(kind, rn, frame, machine);
+                btype = branch_indirectly(kind, rn, frame, environment);
             }
             Self::BranchAuthenticated { kind, rn, key, modifier } => {
                 let modifier = match modifier {
@@ -149,19 +149,19 @@ impl Op {
                     Modifier::StackPointer => frame.sp,
                     Modifier::Register(rm) => frame.register(rm),
                 };
-                next = machine
+                next = environment
                     .authenticate(key, frame.register(rn), modifier)
                     .map_err(|syndrome| Fault::Authentication { syndrome })?;
-                btype = branch_indirectly(kind, rn, frame, machine);
+                btype = branch_indirectly(kind, rn, frame, environment);
             }
             Self::LoadLiteral { rt, kind, offset } => {
                 let address = target(offset);
                 let value = match kind {
-                    Literal::Word => machine.read_u32(address).map(u64::from),
+                    Literal::Word => environment.read_u32(address).map(u64::from),
                     Literal::SignedWord => {
-                        machine.read_u32(address).map(|word| i64::from(word.cast_signed()).cast_unsigned())
+                        environment.read_u32(address).map(|word| i64::from(word.cast_signed()).cast_unsigned())
                     }
-                    Literal::Doubleword => machine.read_u64(address),
+                    Literal::Doubleword => environment.read_u64(address),
                 };
                 frame.set_register(rt, value.map_err(|syndrome| Fault::Read { address, syndrome })?);
             }
@@ -180,17 +180,17 @@ impl Op {
 }
 
 /// Writes the link of a call, and returns PSTATE.BTYPE at the target of an indirect branch by register `rn` (D8.4.1).
-fn branch_indirectly(kind: Indirect, rn: u8, frame: &mut TrapFrame, machine: &impl Machine) -> u64 {
+fn branch_indirectly(kind: Indirect, rn: u8, frame: &mut TrapFrame, environment: &impl Environment) -> u64 {
     let pc = frame.pc;
     match kind {
-        Indirect::Jump => match machine.guard(pc) {
+        Indirect::Jump => match environment.guard(pc) {
             Guard::Absent => 0,
             Guard::Guarded if rn != 16 && rn != 17 => BTYPE_JUMP,
             Guard::Guarded | Guard::Unguarded => BTYPE_JUMP_ANYWHERE,
         },
         Indirect::Call => {
             frame.set_register(30, pc.wrapping_add(4));
-            if machine.guard(pc) == Guard::Absent { 0 } else { BTYPE_CALL }
+            if environment.guard(pc) == Guard::Absent { 0 } else { BTYPE_CALL }
         }
         Indirect::Return => 0,
     }

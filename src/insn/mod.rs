@@ -67,7 +67,7 @@ pub use verdict::{Reason, Verdict};
 // Parts of the engine and of the crates that list, audit and compile: a kernel that embeds the engine needs none.
 #[doc(hidden)]
 pub use {
-    crate::exception::simulate::{Fault, Guard, Machine, holds},
+    crate::exception::simulate::{Environment, Fault, Guard, holds},
     classify::{compare_and_branch_offset, may_branch, modifies_next},
     data::may_read_data,
     encode::{BRK_KPROBE, BRK_STEP, branch, brk},

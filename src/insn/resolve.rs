@@ -9,7 +9,7 @@ use super::Guard;
 use super::op::{Indirect, Literal, Op};
 #[cfg(test)]
 use {
-    super::{Machine, holds},
+    super::{Environment, holds},
     crate::exception::TrapFrame,
 };
 
@@ -129,7 +129,7 @@ impl Op {
 #[cfg(test)]
 impl Resolved {
     /// Executes it as the assembly does, for comparison with [`Op::simulate`] in tests.
-    pub(crate) fn execute(self, frame: &mut TrapFrame, machine: &impl Machine) {
+    pub(crate) fn execute(self, frame: &mut TrapFrame, environment: &impl Environment) {
         let mut branch_type = 0;
         let next = match self {
             Self::Jump { to } => to,
@@ -149,9 +149,11 @@ impl Resolved {
             }
             Self::Load { register, kind, address, to } => {
                 let value = match kind {
-                    Literal::Word => machine.read_u32(address).map(u64::from),
-                    Literal::SignedWord => machine.read_u32(address).map(|word| i64::from(word.cast_signed()) as u64),
-                    Literal::Doubleword => machine.read_u64(address),
+                    Literal::Word => environment.read_u32(address).map(u64::from),
+                    Literal::SignedWord => {
+                        environment.read_u32(address).map(|word| i64::from(word.cast_signed()) as u64)
+                    }
+                    Literal::Doubleword => environment.read_u64(address),
                 };
                 frame.set_register(register, value.expect("it was loaded when it was simulated"));
                 to

@@ -21,9 +21,9 @@
 use super::check::Site;
 use super::hit::cpu::Cpu;
 use super::hit::instance::{Instance, Pool, Slot};
-use super::hit::machine;
 use super::hit::origin::Cell;
 use super::hit::stub;
+use super::hit::this_cpu;
 use super::snippet::{Inserted, Writer};
 use crate::insn::encode::compute::{self, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS, SP};
@@ -62,7 +62,7 @@ const UNDO: usize = 8;
 
 /// Returns the number of words that follow a call, without the two that go on at the copy.
 fn follow_words() -> usize {
-    if machine::has_atomics() { 15 } else { 17 }
+    if this_cpu::has_atomics() { 15 } else { 17 }
 }
 
 /// Returns the kind of cell for the code, with this snippet of another probe; `None` if no cell is large enough.
@@ -104,7 +104,7 @@ pub(super) fn build(
     out.push(encode::load_pair(INSTANCE, OTHER, CPU, 0));
     out.push_to(Branch::NotZero(INSTANCE), leave);
     out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
-    if machine::has_atomics() {
+    if this_cpu::has_atomics() {
         out.push(compute::swap_acquire(ZERO, INSTANCE, SLOT));
         out.push_to(Branch::Zero(INSTANCE), leave);
     } else {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::{Deref, Range};
 
 use super::hit::entry::ArgumentHandler;
-use super::hit::point::{Kind, Pre};
+use super::hit::point::{Handlers, Pre};
 use super::hit::{PostHandler, PreHandler};
 use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
@@ -201,6 +201,6 @@ impl KprobeBuilder {
         let Self { address, bounds, pre, post, data, insertion, enabled, fastest } = self;
         let insertion = insertion.filter(|insertion| bounds.is_none() && !insertion.snippet().is_of_returns());
         let fastest = if bounds.is_some() { fastest.min(Mode::Optimized) } else { fastest };
-        Request { address, bounds, kind: Kind::Kprobe { pre, post }, data, insertion, enabled, fastest }
+        Request { address, bounds, handlers: Handlers::Kprobe { pre, post }, data, insertion, enabled, fastest }
     }
 }

@@ -8,7 +8,7 @@ use fallible::OutOfMemory;
 
 use super::aliasable::AliasableBox;
 use super::hit::instance::{Instance, Pool, Slot};
-use super::hit::point::Kind;
+use super::hit::point::Handlers;
 use super::hit::result::ResultHandler;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe, Returned};
 use super::registry::Request;
@@ -84,7 +84,7 @@ impl Kretprobe {
     #[doc(hidden)]
     pub fn set_snippet_enabled(&self, enabled: bool) {
         let probe = &self.0.probe;
-        if let Kind::Return(return_probe) = &probe.kind
+        if let Handlers::Return(return_probe) = &probe.handlers
             && probe.inserted.is_some()
         {
             return_probe.leave_to_handler(!enabled);
@@ -261,9 +261,9 @@ impl KretprobeBuilder {
         let no_memory = ProbeError::OutOfMemory { address: function };
         let Some(pool) = make_pool(maxactive, data_words) else { return Err(no_memory) };
         let probe = fallible::boxed(ReturnProbe::new(function, entry, handler, pool, bounds.is_some()));
-        let kind = Kind::Return(AliasableBox::new(probe.map_err(|OutOfMemory| no_memory)?));
+        let handlers = Handlers::Return(AliasableBox::new(probe.map_err(|OutOfMemory| no_memory)?));
         let insertion = insertion.filter(|_| bounds.is_none() && fastest >= Mode::Compiled);
-        Ok(Request { address: function, bounds, kind, data, insertion, enabled, fastest })
+        Ok(Request { address: function, bounds, handlers, data, insertion, enabled, fastest })
     }
 }
 

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::hit::point::Point;
 use super::hit::table::{self, EMPTY, PAGE_SHIFT, Page, TABLE, WORDS};
-use super::registry::Entry;
+use super::registry::RegistryEntry;
 use crate::atomic::AtomicPtr;
 use crate::platform;
 
@@ -63,7 +63,7 @@ fn make_page() -> Option<Box<Page>> {
 ///
 /// The caller holds the registry's lock, and has loaded `found` from a cell since it took the lock.
 #[inline]
-unsafe fn entry(found: *mut Point) -> Option<NonNull<Entry>> {
+unsafe fn entry(found: *mut Point) -> Option<NonNull<RegistryEntry>> {
     // SAFETY: `found` was loaded from a cell (see # Safety).
     match unsafe { table::point(found) } {
         // SAFETY: only the holder of the registry's lock, which is the caller (see # Safety), frees points.
@@ -79,7 +79,7 @@ impl Page {
     ///
     /// The caller holds the registry's lock.
     #[inline]
-    pub(super) unsafe fn entry(&self, address: usize) -> Option<NonNull<Entry>> {
+    pub(super) unsafe fn entry(&self, address: usize) -> Option<NonNull<RegistryEntry>> {
         // SAFETY: the caller holds the registry's lock (see # Safety), and this loads from a cell.
         unsafe { entry(self.cell(address).load(Ordering::Relaxed)) }
     }
@@ -91,7 +91,7 @@ impl Page {
     ///
     /// The caller holds the registry's lock. `entry` is an entry, and stays one as long as the cell leads to it.
     #[inline]
-    pub(super) unsafe fn set_entry(&self, address: usize, entry: Option<NonNull<Entry>>) {
+    pub(super) unsafe fn set_entry(&self, address: usize, entry: Option<NonNull<RegistryEntry>>) {
         let held = entry.map_or(EMPTY, |entry| entry.as_ptr().cast::<Point>().map_addr(|address| address | 1));
         self.cell(address).store(held, Ordering::Relaxed);
     }

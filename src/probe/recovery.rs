@@ -5,8 +5,8 @@
 //! interrupt or of a probe, and for any address. It takes no lock, allocates nothing, and reads only the text, memory
 //! of the engine, and what its caller passes.
 
-use super::hit::machine::ThisCpu;
 use super::hit::returns::{self, TaskCalls};
+use super::hit::this_cpu::ThisCpu;
 use super::hit::unwind::Restart;
 use super::hit::{origin, trampoline, unwind};
 use super::instruction;

@@ -29,7 +29,7 @@ use super::arena::{Arena, Used};
 use super::check::{Checker, Site};
 use super::counter_pool::FreeCounters;
 use super::hit::counters::Counters;
-use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
+use super::hit::point::{Execution, Handlers, Point, Pre, Probe, ProbeRef};
 use super::hit::returns::ReturnProbe;
 use super::hit::table::Page;
 use super::registration::State;
@@ -70,7 +70,7 @@ struct Registry {
 }
 
 /// An instruction at which a probe is registered.
-pub(super) struct Entry {
+pub(super) struct RegistryEntry {
     /// The virtual address of the instruction.
     address: usize,
     /// The page of the table in which hits find the point.
@@ -99,7 +99,7 @@ pub(super) struct Request {
     pub(super) address: usize,
     /// The beginning and the end of the function, if the kernel is not to be asked.
     pub(super) bounds: Option<(usize, usize)>,
-    pub(super) kind: Kind,
+    pub(super) handlers: Handlers,
     pub(super) data: usize,
     /// The snippet that the stub may run instead of calling the handler.
     pub(super) insertion: Option<InsertionRef>,
@@ -248,7 +248,7 @@ pub(super) fn unregister(probes: &[Registration]) -> u64 {
     }
 }
 
-impl Entry {
+impl RegistryEntry {
     /// Makes the entry of the instruction at `address`, with its first probe, which is not armed yet.
     #[inline(always)]
     fn new(
@@ -270,9 +270,9 @@ impl Entry {
         let is_shared = mode == Mode::Optimized && probe.allows >= Mode::Lean && probe.enabled.load(Relaxed);
         let live = probe.inserted.as_ref().and_then(|inserted| inserted.live);
         let has_no_code = matches!(&probe.inserted, Some(inserted) if inserted.code.is_none());
-        let obstacle = match &probe.kind {
-            Kind::Return(_) if has_no_code => self.lean_obstacle,
-            Kind::Return(return_probe) if self.mode_at_return(probe).is_none() => return_probe.obstacle(),
+        let obstacle = match &probe.handlers {
+            Handlers::Return(_) if has_no_code => self.lean_obstacle,
+            Handlers::Return(return_probe) if self.mode_at_return(probe).is_none() => return_probe.obstacle(),
             _ => None,
         };
         self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet)).or(obstacle)
@@ -318,7 +318,7 @@ impl Registry {
     /// Adds a probe, which is not armed yet, to the entry at its address, or to a new entry.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
-        let is_return = matches!(request.kind, Kind::Return(_));
+        let is_return = matches!(request.handlers, Handlers::Return(_));
         let site = match request.bounds {
             None => checker.check_probe(address, is_return)?,
             Some((start, end)) => checker.check_within(address, start..end, is_return)?,
@@ -329,35 +329,35 @@ impl Registry {
     /// Adds a probe as [`add`](Self::add) does, at the checked `site`. Returns `None`, with nothing changed, if there
     /// is no memory.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
-        let Request { address, bounds, mut kind, data, insertion, enabled, fastest } = request;
+        let Request { address, bounds, mut handlers, data, insertion, enabled, fastest } = request;
         let insertion = insertion.filter(|_| HAS_STUBS);
-        let lean_obstacle = match kind {
+        let lean_obstacle = match handlers {
             // The probe is not to be lean. What it says of its function holds for no other probe.
             _ if bounds.is_some() || !HAS_STUBS => None,
-            Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.lean_obstacle(address, checker),
-            Kind::Kprobe { .. } => None,
+            Handlers::Kprobe { pre: Pre::Entry(_), .. } | Handlers::Return(_) => self.lean_obstacle(address, checker),
+            Handlers::Kprobe { .. } => None,
         };
         let page = self.entries.reserve(address)?;
         self.probes.reserve()?;
         self.counters.reserve()?;
         fallible::reserve(&mut self.occupied, 1).ok()?;
-        if let Kind::Return(_) = kind {
+        if let Handlers::Return(_) = handlers {
             fallible::reserve(&mut self.lingering, self.returns + 1).ok()?;
         }
-        let inserted = match (insertion, &kind) {
-            (Some(insertion), Kind::Return(return_probe)) => {
+        let inserted = match (insertion, &handlers) {
+            (Some(insertion), Handlers::Return(return_probe)) => {
                 Some(self.insert_at_return(insertion, address, return_probe, lean_obstacle, checker)?)
             }
-            (Some(insertion), Kind::Kprobe { pre, .. }) => {
+            (Some(insertion), Handlers::Kprobe { pre, .. }) => {
                 let is_lean = lean_obstacle.is_none() && matches!(pre, Pre::Entry(_));
                 Some(self.insert(insertion, address, is_lean, checker)?)
             }
             (None, _) => None,
         };
         let counters = self.counters.take()?;
-        let entered = match &mut kind {
-            Kind::Kprobe { .. } => counters,
-            Kind::Return(return_probe) => {
+        let entered = match &mut handlers {
+            Handlers::Kprobe { .. } => counters,
+            Handlers::Return(return_probe) => {
                 let may_be_led = HAS_STUBS && inserted.is_none() && fastest >= Mode::Optimized;
                 let lead = || self.lead_to_result(address, return_probe, lean_obstacle, checker);
                 let obstacle = may_be_led.then(lead).flatten();
@@ -366,13 +366,13 @@ impl Registry {
             }
         };
         let place = self.probes.allocate()?;
-        let allows = kind.allows(fastest, inserted.as_ref().is_some_and(|inserted| inserted.is_possible()));
+        let allows = handlers.allows(fastest, inserted.as_ref().is_some_and(|inserted| inserted.is_possible()));
         // SAFETY: `allocate` has returned a place for a `Probe`.
-        unsafe { place.write(Probe { kind, data, enabled: enabled.into(), allows, counters, entered, inserted }) };
+        unsafe { place.write(Probe { handlers, data, enabled: enabled.into(), allows, counters, entered, inserted }) };
         // SAFETY: only `free` frees a probe: below, before its reference has left this function, in `remove`, and in
         // `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
-        let new = || Entry::new(address, page, site, checker.is_guarded(address), probe, lean_obstacle);
+        let new = || RegistryEntry::new(address, page, site, checker.is_guarded(address), probe, lean_obstacle);
         if let Some(entry) = self.entries.get_or_add(address, page, new)? {
             if entry.probes.push(probe).is_none() {
                 // SAFETY: the reference has not left this function, so no point and no CPU knows the probe.
@@ -381,7 +381,7 @@ impl Registry {
             }
             entry.lean_obstacle = entry.lean_obstacle.or(lean_obstacle);
         }
-        self.returns += usize::from(matches!(probe.kind, Kind::Return(_)));
+        self.returns += usize::from(matches!(probe.handlers, Handlers::Return(_)));
         Some(Registration { address, probe, state: State::Registered })
     }
 
@@ -435,7 +435,7 @@ impl Registry {
     /// they have missed.
     fn remove<'a>(&mut self, probes: impl Iterator<Item = &'a Registration> + Clone) -> u64 {
         for &Registration { address, probe, .. } in probes.clone() {
-            if let Kind::Return(return_probe) = &probe.kind {
+            if let Handlers::Return(return_probe) = &probe.handlers {
                 return_probe.retire();
             }
             probe.enabled.store(false, Relaxed);
@@ -454,10 +454,10 @@ impl Registry {
         let mut missed = 0;
         for registration in probes {
             let probe = registration.probe;
-            missed += match probe.kind {
+            missed += match probe.handlers {
                 // SAFETY: `reduce` has removed it from its point, and every CPU has been held since then.
-                Kind::Kprobe { .. } => unsafe { self.free(probe) },
-                Kind::Return(_) => {
+                Handlers::Kprobe { .. } => unsafe { self.free(probe) },
+                Handlers::Return(_) => {
                     self.returns -= 1;
                     self.lingering.push(probe);
                     registration.missed()

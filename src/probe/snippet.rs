@@ -30,7 +30,7 @@ use step::masks;
 use super::arena::Used;
 use super::hit::counters::Counters;
 use super::hit::origin::Cell;
-use super::hit::{machine, stub};
+use super::hit::{stub, this_cpu};
 use crate::insn::{Live, MAX_WORDS, Registers};
 
 /// Why steps cannot be made into a snippet.
@@ -185,7 +185,7 @@ impl Snippet {
     /// all code. If they cannot, interrupts are masked in all snippets.
     #[must_use]
     pub fn has_atomics() -> bool {
-        machine::has_atomics()
+        this_cpu::has_atomics()
     }
 
     /// Makes a snippet of `steps`. Interrupts are masked in all of it if `is_masked` is set, or if there are no

@@ -116,13 +116,13 @@ struct Ranges<'a> {
 }
 
 /// A decoded entry.
-struct Entry {
+struct FunctionEntry {
     offset: u32,
     size: u32,
     name: u32,
 }
 
-impl Entry {
+impl FunctionEntry {
     fn decode(words: &[Word; 3]) -> Self {
         let [offset, size, name] = words.map(u32::from_le);
         Self { offset, size, name }
@@ -327,7 +327,7 @@ impl<'a> List<'a> {
         for words in self.entries {
             self.symbol(words).ok_or(part("an entry"))?;
         }
-        if !self.entries.is_sorted_by_key(|words| Entry::decode(words).offset) {
+        if !self.entries.is_sorted_by_key(|words| FunctionEntry::decode(words).offset) {
             return Err(part("the order of its addresses"));
         }
         let mut last = "";
@@ -343,7 +343,7 @@ impl<'a> List<'a> {
 
     /// Returns the symbol of an entry; `None` if its name or its end is out of bounds.
     fn symbol(&self, words: &[Word; 3]) -> Option<Symbol<'a>> {
-        let entry = Entry::decode(words);
+        let entry = FunctionEntry::decode(words);
         let (length, name) = self.names.get(entry.name as usize..)?.split_first_chunk::<2>()?;
         let name = str::from_utf8(name.get(..usize::from(u16::from_le_bytes(*length)))?).ok()?;
         let address = self.base.checked_add(entry.offset.into())?;

@@ -13,7 +13,7 @@ use core::time::Duration;
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{self, Entry};
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
-use kprobes_console::program::{Options, Program};
+use kprobes_console::program::{Options, RunningProgram};
 use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{Command, parse};
 use kprobes_trace::engine::Probe;
@@ -99,12 +99,12 @@ test!(
         };
         let owner = set(count).unwrap();
         assert_eq!(set(sample).unwrap_err(), FastError::Busy);
-        let refusal = Program::start(SAMPLED).err().expect("the timers have an owner");
+        let refusal = RunningProgram::start(SAMPLED).err().expect("the timers have an owner");
         assert_eq!(refusal.sentence(), "the CPUs cannot be sampled: fast interrupts have another handler");
         interrupt();
         drop(owner);
         assert_eq!(fast::arm(0), Err(FastError::NoHandler));
-        let program = Program::start(SAMPLED).expect("the timers have no owner");
+        let program = RunningProgram::start(SAMPLED).expect("the timers have no owner");
         assert_eq!(set(count).unwrap_err(), FastError::Busy);
         drop(program);
         let _owner = set(count).unwrap();
@@ -487,7 +487,7 @@ fn change_probes(round: usize) {
         "kprobe:{name} {{ @n[arg0 & 1] = count(); @all = count(); }} interval:ms:1 {{ print(@n); clear(@n); }}"
     );
     let options = Options { is_interpreted: round.is_multiple_of(2), keys: Some(2), ..Options::default() };
-    let program = Program::start_unless(&text, options, &|| false).unwrap_or_else(|refusal| {
+    let program = RunningProgram::start_unless(&text, options, &|| false).unwrap_or_else(|refusal| {
         let mut why = String::new();
         let _ = refusal.write(&text, &mut why);
         panic!("{why}")

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use kprobes_console::program::{self, Program, ProgramRefusal};
+use kprobes_console::program::{self, ProgramRefusal, RunningProgram};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 
@@ -87,7 +87,7 @@ fn work() {
 }
 
 /// Returns what `program` prints during [`work`], and the number of calls of [`counted`] meanwhile.
-fn printed(program: Result<Program, ProgramRefusal>, text: &str) -> (String, u64) {
+fn printed(program: Result<RunningProgram, ProgramRefusal>, text: &str) -> (String, u64) {
     let program = program.unwrap_or_else(|refusal| {
         let mut why = String::new();
         let _ = refusal.write(text, &mut why);
@@ -119,7 +119,7 @@ test!(
         assert!(listed.len() >= 7, "{listed:?}");
         // A copy in pieces, as in an unrolled loop, may have fewer entries than the source has calls.
         let is_unrolled = listed.iter().any(|copy| copy.contains("::repeated") && copy.ends_with(", in pieces"));
-        for start in [Program::start, Program::interpret] {
+        for start in [RunningProgram::start, RunningProgram::interpret] {
             let (out, calls) = printed(start(BOTH), BOTH);
             let cpus = smp::running().count() as u64;
             let alone = 1000 * cpus;
@@ -158,7 +158,7 @@ test!(
     fn a_function_that_has_no_address_is_known_by_its_path() {
         let text = "inline:tests::inlined::around:entry /func == \"tests::inlined::around\"/ { @[func, caller] = count(); } \
                     inline:tests::inlined::around:entry /func == \"tests::inlined::early\"/ { @wrong = count(); }";
-        let (out, _) = printed(Program::start(text), text);
+        let (out, _) = printed(RunningProgram::start(text), text);
         let expected = 2000 * smp::running().count();
         assert_eq!(out, format!("@[tests::inlined::around, tests::inlined::twice]: {expected}\n"));
     }

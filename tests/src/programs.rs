@@ -17,17 +17,17 @@ use core::arch::naked_asm;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use kprobes_console::program::{Program, ProgramRefusal};
+use kprobes_console::program::{ProgramRefusal, RunningProgram};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 
 /// Starts a valid program.
-fn start(text: &str) -> Program {
-    started(text, Program::start)
+fn start(text: &str) -> RunningProgram {
+    started(text, RunningProgram::start)
 }
 
 /// Starts a valid program by `start`.
-fn started(text: &str, start: Start) -> Program {
+fn started(text: &str, start: Start) -> RunningProgram {
     start(text).unwrap_or_else(|refusal| {
         let mut why = String::new();
         let _ = refusal.write(text, &mut why);
@@ -35,7 +35,7 @@ fn started(text: &str, start: Start) -> Program {
     })
 }
 
-type Start = fn(&str) -> Result<Program, ProgramRefusal>;
+type Start = fn(&str) -> Result<RunningProgram, ProgramRefusal>;
 
 /// Returns what a program prints that runs during `act`.
 fn printed(text: &str, act: impl FnOnce()) -> String {
@@ -44,7 +44,7 @@ fn printed(text: &str, act: impl FnOnce()) -> String {
     finished(program)
 }
 
-fn finished(program: Program) -> String {
+fn finished(program: RunningProgram) -> String {
     let mut out = String::new();
     program.finish(&mut out).expect("a string can be written to");
     out
@@ -53,7 +53,7 @@ fn finished(program: Program) -> String {
 /// Returns why a program is refused.
 fn refused(text: &str) -> String {
     let mut out = String::new();
-    match Program::start(text) {
+    match RunningProgram::start(text) {
         Ok(_) => panic!("{text} is not refused"),
         Err(refusal) => refusal.write(text, &mut out).expect("a string can be written to"),
     }

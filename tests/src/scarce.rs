@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use aarch64_kprobes::probe::{CpuWords, Entry, Insertion, Mode, Snippet, Step};
 use aarch64_kprobes::{Hit, Kprobe, Kretprobe, ProbeError, probe};
 use fallible::OutOfMemory;
-use kprobes_console::program::{Program, ProgramRefusal, list};
+use kprobes_console::program::{ProgramRefusal, RunningProgram, list};
 use kprobes_console::tracing;
 use kprobes_trace::definition::{Command, Problem, parse};
 use kprobes_trace::engine::Probe;
@@ -236,7 +236,7 @@ test!(
             kretprobe:tests::scarce::called { printf(\"%d %s\\n\", retval, func); }";
         // A clause that cannot be compiled for lack of memory is interpreted.
         let says_so = |refusal: &Option<ProgramRefusal>| refusal.as_ref().is_none_or(is_memory);
-        let start = || match Program::start(text) {
+        let start = || match RunningProgram::start(text) {
             Ok(program) if program.interpreted().is_empty() => Ok(program),
             outcome => Err(outcome.err()),
         };
@@ -257,18 +257,18 @@ test!(
         let listed = each_allocation("a list of copies", || list(PROBE, false), is_memory);
         assert!(listed.len() >= 7, "{listed:?}");
         let text = alloc::format!("{PROBE} {{ @[caller] = count(); }}");
-        let program = each_allocation("a program on copies", || Program::interpret(&text), is_memory);
+        let program = each_allocation("a program on copies", || RunningProgram::interpret(&text), is_memory);
         assert!(program.probes() >= 7);
     }
 );
 
 /// Starts a program of three probes, some of which are samples.
 fn start_samples(what: &str, text: &str) {
-    let program = each_allocation(what, || Program::start(text), is_memory);
+    let program = each_allocation(what, || RunningProgram::start(text), is_memory);
     assert_eq!(program.probes(), 3);
     drop(program);
     // Nothing is left of the attempts.
-    drop(Program::start(text).expect("there is memory, and nothing is sampled"));
+    drop(RunningProgram::start(text).expect("there is memory, and nothing is sampled"));
 }
 
 test!(

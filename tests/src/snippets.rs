@@ -14,7 +14,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Binary};
 use aarch64_kprobes::insn::{Literal, encode};
 use aarch64_kprobes::probe::{self, CpuWords, Entry, Insertion, Mode, Registration, Snippet, Step};
 use aarch64_kprobes::{Call, Kprobe, Kretprobe};
-use kprobes_console::program::Program;
+use kprobes_console::program::RunningProgram;
 use runtime::sync::{IrqMask, WaitQueue};
 use runtime::task;
 use runtime::task::JoinHandle;
@@ -112,7 +112,7 @@ impl Deref for Counting<'_> {
 /// Both positions.
 const BOTH: [fn(usize, &Insertion) -> Counting<'_>; 2] = [at_entry, at_return];
 
-fn mode_of(program: &Program) -> Mode {
+fn mode_of(program: &RunningProgram) -> Mode {
     let probe = program.registrations().next().expect("it has a probe");
     let listed = probe::list().expect("there is memory");
     let listed = listed.iter().find(|listed| listed.address == probe.address()).expect("it is registered");
@@ -128,7 +128,7 @@ test!(
                 "{probe}:tests::snippets::target \
                  {{ @n = count(); @sum[func] = sum({value}); @h = lhist({value}, 0, 4000, 1000); }}"
             );
-            let program = Program::start(&text).unwrap();
+            let program = RunningProgram::start(&text).unwrap();
             assert_eq!(mode_of(&program), Mode::Compiled);
             join(callers(CALLS));
             let hits: u64 = program.registrations().map(|probe| probe.hits()).sum();
@@ -160,7 +160,7 @@ test!(
             ("@all += arg0;", "@back += retval;", format!("@all: {sum}\n@back: {sum}\n")),
         ] {
             let of = "probe:tests::snippets::target";
-            let program = Program::start(&format!("k{of} {{ {entry} }} kret{of} {{ {back} }}")).unwrap();
+            let program = RunningProgram::start(&format!("k{of} {{ {entry} }} kret{of} {{ {back} }}")).unwrap();
             // A key that includes the function cannot be handled in a stub.
             let is_compiled = !entry.contains("func");
             let modes: Vec<_> = probe::list().unwrap().into_iter().filter_map(|listed| listed.mode).collect();
@@ -186,7 +186,7 @@ test!(
             // To read and compile a program takes far longer than to arm its probe, and ten times as long beside
             // callers.
             MAY_CALL.store(false, Relaxed);
-            let program = Program::start(&texts[round as usize % 2]).unwrap();
+            let program = RunningProgram::start(&texts[round as usize % 2]).unwrap();
             MAY_CALL.store(true, Relaxed);
             WAITING.wake_all();
             let probe = program.registrations().next().unwrap();

@@ -12,7 +12,7 @@ use aarch64_kprobes::event::{self, Text};
 use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::probe::{self, Entry};
 use aarch64_kprobes::{Kprobe, ProbeError, emit};
-use kprobes_console::program::Program;
+use kprobes_console::program::RunningProgram;
 use kprobes_console::symbol;
 use kprobes_console::{time, tracing};
 use kprobes_trace::engine::Probe;
@@ -137,7 +137,7 @@ test!(
     fn a_pattern_leaves_out_the_functions_of_events() {
         let event = Sum::EVENT.address();
         let probed = |functions: &str| -> Vec<usize> {
-            let program = Program::start(&format!("kprobe:{functions} {{ @ = count(); }}")).unwrap();
+            let program = RunningProgram::start(&format!("kprobe:{functions} {{ @ = count(); }}")).unwrap();
             program.registrations().map(|probe| probe.address()).collect()
         };
         assert_eq!(probed("tests::static_events::Sum::event"), [event]);
@@ -170,7 +170,8 @@ test!(
         }
         let function = symbol::function(add as *const () as usize).unwrap();
         let text = format!("insn:{}:* {{ @ = count(); }}", symbol::lookup(function.start).unwrap().name);
-        let program = kprobes_console::program::Program::start(&text).unwrap_or_else(|_| panic!("{text} does not run"));
+        let program =
+            kprobes_console::program::RunningProgram::start(&text).unwrap_or_else(|_| panic!("{text} does not run"));
         let listener = Kprobe::at(Sum::EVENT.address()).entry(listen).register().unwrap();
         for _ in 0..10 {
             assert_eq!(add(1000, -7), 993);

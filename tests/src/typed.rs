@@ -15,7 +15,7 @@ use core::num::{NonZero, Wrapping};
 use core::pin::Pin;
 use core::sync::atomic::AtomicU32;
 
-use kprobes_console::program::Program;
+use kprobes_console::program::RunningProgram;
 use kprobes_console::symbol;
 
 use crate::test;
@@ -101,7 +101,7 @@ fn difference<T>(function: &str, expected: &str, call: impl FnOnce() -> T) -> Op
     let path = format!("tests::typed::{function}");
     let text = format!("kprobe:{path} {{ print(args.value); }} kretprobe:{path} {{ print(retval); }}");
     let mut out = String::new();
-    match Program::start(&text) {
+    match RunningProgram::start(&text) {
         Ok(program) => {
             black_box(call());
             program.finish(&mut out).expect("a string can be written to");
@@ -353,7 +353,7 @@ test!(
             for offset in (0..function.size).step_by(4) {
                 let text = format!("kprobe:tests::typed::folded+{offset} {{ printf(\"%lu\\n\", {variable}); }}");
                 // The variable is nowhere at this instruction, or the instruction cannot be probed.
-                let Ok(program) = Program::start(&text) else { continue };
+                let Ok(program) = RunningProgram::start(&text) else { continue };
                 black_box(folded(black_box(&numbers), black_box(SEED)));
                 let mut out = String::new();
                 program.finish(&mut out).expect("a string can be written to");
@@ -407,7 +407,7 @@ fn mixed_again(name: &str, seed: u64, numbers: &[u64]) -> u64 {
 /// Runs a program during one call of each function that has a copy of [`mixed`], and returns what it prints; `None` if
 /// it is refused.
 fn during_both(text: &str, numbers: &[u64]) -> Option<String> {
-    let program = Program::start(text).ok()?;
+    let program = RunningProgram::start(text).ok()?;
     black_box(mixed_once(black_box(numbers), black_box(SEED)));
     black_box(mixed_again(black_box("again"), black_box(SEED), black_box(numbers)));
     let mut out = String::new();

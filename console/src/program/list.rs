@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use aarch64_kprobes::event::{self, Event, Field, Kind};
+use aarch64_kprobes::event::{self, Event, Field, FieldKind};
 use fallible::OutOfMemory;
 use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::syntax::{self, Parameters, Probe, Spanned};
@@ -112,8 +112,8 @@ fn add(probe: &Spanned<Probe>, has_signatures: bool, table: &CopyTable, lines: &
 fn field_line(field: &Field) -> Result<String, OutOfMemory> {
     let Field { name, c_type, kind, size, .. } = field;
     match kind {
-        Kind::Characters => fallible::format(format_args!("    {c_type} {name}[{size}]")),
-        Kind::Text => fallible::format(format_args!("    __data_loc {c_type} {name}")),
+        FieldKind::Characters => fallible::format(format_args!("    {c_type} {name}[{size}]")),
+        FieldKind::Text => fallible::format(format_args!("    __data_loc {c_type} {name}")),
         _ => fallible::format(format_args!("    {c_type} {name}")),
     }
 }

@@ -1,7 +1,7 @@
 //! Programs in the language of [`kprobes_program`], run on the engine's probes with this kernel's state at a hit.
 //!
-//! [`Program::start`] parses a program, finds the instructions that it probes, and probes them. From then on its
-//! clauses run at the hits, as compiled instructions. [`Program::drain`] shows their output, and [`Program::finish`]
+//! [`RunningProgram::start`] parses a program, finds the instructions that it probes, and probes them. From then on its
+//! clauses run at the hits, as compiled instructions. [`RunningProgram::drain`] shows their output, and [`RunningProgram::finish`]
 //! ends the program and shows its maps.
 
 // | module | what it owns |
@@ -42,4 +42,4 @@ mod watch;
 pub use compiled::Reason;
 pub use list::{list, list_of_program, search};
 use running::Shared;
-pub use running::{Detached, Options, Program, ProgramRefusal, Reader};
+pub use running::{Detached, Options, ProgramRefusal, Reader, RunningProgram};

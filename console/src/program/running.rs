@@ -31,7 +31,7 @@ use crate::host::{self, host};
 use crate::symbol::Symbolic;
 use crate::{symbol, time};
 
-/// The condition for [`Program::start_unless`] that never stops it.
+/// The condition for [`RunningProgram::start_unless`] that never stops it.
 const GO_ON: &dyn Fn() -> bool = &|| false;
 
 /// The state that the tasks and the hits of a program share.
@@ -70,7 +70,7 @@ pub struct Shared {
 }
 
 /// A running program. Dropping it ends it without running its `END`, and shows nothing.
-pub struct Program {
+pub struct RunningProgram {
     // The samples and the probes are dropped before the fields below, which their handlers use.
     samples: Samples,
     pub(super) attached: Attached,
@@ -147,7 +147,7 @@ impl ProgramRefusal {
         Self { cause: Some(cause), ..Self::new(sentence) }
     }
 
-    /// Returns whether there is no problem, but [`Program::start_unless`] was stopped.
+    /// Returns whether there is no problem, but [`RunningProgram::start_unless`] was stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
@@ -365,7 +365,7 @@ impl Shared {
 }
 
 impl Reader {
-    /// Writes the output so far: see [`Program::drain`].
+    /// Writes the output so far: see [`RunningProgram::drain`].
     ///
     /// # Errors
     ///
@@ -381,7 +381,7 @@ impl Reader {
     }
 }
 
-impl Program {
+impl RunningProgram {
     /// Parses a program, runs its `BEGIN`, and arms its probes.
     ///
     /// # Errors
@@ -421,7 +421,7 @@ impl Program {
         if !is_stopped() {
             attached.arm().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
             shared.watchpoints.arm().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
-            // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the samples before
+            // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the samples before
             // the `Arc`, and `detach` keeps this order.
             let sampled = unsafe { samples.start(shared) };
             sampled.map_err(|why| ProgramRefusal::new(sentence(format_args!("{why}"))))?;
@@ -455,7 +455,7 @@ impl Program {
             Some(shared) if !is_interpreted => Snippets::of(shared, &places)?,
             _ => Snippets::default(),
         };
-        // SAFETY: `shared` is in an `Arc`, so it does not move. `Program` drops the field with the probes before the
+        // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the probes before the
         // `Arc`, and `detach` keeps this order.
         let attached = unsafe { attach::attach(&raw const *shared, places, snippets, is_interpreted, is_stopped) }?;
         if let Some((probe, why)) = attached.refused.probes.first()
@@ -607,7 +607,7 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// Runs `END`, and writes the rest of the output: see [`Program::finish`]. Called once.
+    /// Runs `END`, and writes the rest of the output: see [`RunningProgram::finish`]. Called once.
     ///
     /// # Errors
     ///

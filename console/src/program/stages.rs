@@ -5,11 +5,11 @@ use core::fmt::{self, Write};
 use kprobes_vm::counted::counted;
 
 use super::compiled::View;
-use super::running::{Options, Program, ProgramRefusal, tree};
+use super::running::{Options, ProgramRefusal, RunningProgram, tree};
 use crate::disassembly::Disassembly;
 use crate::tracing;
 
-impl Program {
+impl RunningProgram {
     /// Writes the program that `text` is parsed to, a clause in each line, with what `options` add to it.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ use crate::host::{self, host};
 use crate::input;
 use crate::lines;
 use crate::lock::Lock;
-use crate::program::{Options, Program, ProgramRefusal, Reader};
+use crate::program::{Options, ProgramRefusal, Reader, RunningProgram};
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::typed::{Typed, typed};
@@ -148,8 +148,8 @@ fn run_alone(
     let screen = |mark| Screen { mark: is_marked.then_some(mark) };
     let mut about = Text::default();
     let prepared = notes.write_tree(text, options, &mut about).and_then(|()| match is_dry {
-        true => Program::prepare(text, options, &input::is_interrupted),
-        false => Program::start_unless(text, options, &input::is_interrupted),
+        true => RunningProgram::prepare(text, options, &input::is_interrupted),
+        false => RunningProgram::start_unless(text, options, &input::is_interrupted),
     });
     let mut program = match prepared {
         Ok(program) => program,

@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 use kprobes_vm::counted::counted;
 
 use super::options::{Stage, Stages};
-use crate::program::{Options, Program, ProgramRefusal};
+use crate::program::{Options, ProgramRefusal, RunningProgram};
 use crate::symbol;
 
 /// What is told about a program.
@@ -29,7 +29,7 @@ impl Notes {
     ///
     /// Returns the problem with `text`.
     pub fn write_tree(&self, text: &str, options: Options<'_>, out: &mut dyn Write) -> Result<(), ProgramRefusal> {
-        if self.stages.has(Stage::Tree) { Program::write_tree(text, options, out) } else { Ok(()) }
+        if self.stages.has(Stage::Tree) { RunningProgram::write_tree(text, options, out) } else { Ok(()) }
     }
 
     /// Writes everything else.
@@ -37,7 +37,7 @@ impl Notes {
     /// # Errors
     ///
     /// Returns the errors of `out`.
-    pub fn write(&self, program: &Program, out: &mut dyn Write) -> fmt::Result {
+    pub fn write(&self, program: &RunningProgram, out: &mut dyn Write) -> fmt::Result {
         if self.stages.has(Stage::Ops) {
             program.write_ops(out)?;
         }
@@ -57,7 +57,7 @@ impl Notes {
 
 /// Writes the number of probes on the first line, with the functions and instructions that cannot be probed. Further
 /// lines tell of copies that are not probed and clauses that are interpreted.
-fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
+fn describe(program: &RunningProgram, out: &mut dyn Write) -> fmt::Result {
     write!(out, "{}", counted(program.probes(), "probe", "probes"))?;
     let mut functions = program.refused();
     match (functions.next(), functions.count()) {

@@ -3,7 +3,7 @@
 //! The function of an event is called with the address of the struct of its fields in x0, so a field is a number or a
 //! string in memory. The fields come from the description of the event, not from the table of types.
 
-use aarch64_kprobes::event::{Event, Field, Kind};
+use aarch64_kprobes::event::{Event, Field, FieldKind};
 use kprobes_symbols::names::matches;
 use kprobes_vm::code::{Arithmetic, Builtin, Op, Operand, Register, Type};
 
@@ -30,16 +30,16 @@ impl Clause<'_, '_> {
         let address = self.address(base, field.offset as u64, span)?;
         let bytes = field.size as u8;
         Ok(Some(match field.kind {
-            Kind::Unsigned | Kind::Signed | Kind::Address => {
-                let signed = field.kind == Kind::Signed;
+            FieldKind::Unsigned | FieldKind::Signed | FieldKind::Address => {
+                let signed = field.kind == FieldKind::Signed;
                 self.give(Type::Integer { signed }, |to| Op::Read { to, address, bytes, signed }, span)?
             }
-            Kind::Characters => {
+            FieldKind::Characters => {
                 let words = text_words(field.size).or(text_words(TEXT_MAX)).unwrap_or(self.text_words());
                 let length = Operand::Constant(field.size as u64);
                 self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)?
             }
-            Kind::Text => {
+            FieldKind::Text => {
                 let (words, bytes, signed) = (self.text_words(), WORD as u8, false);
                 let start = self.give(UNSIGNED, |to| Op::Read { to, address, bytes, signed }, span)?.at;
                 let address = self.address(address, WORD, span)?;

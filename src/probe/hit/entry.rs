@@ -19,7 +19,7 @@ use core::ptr;
 
 use super::Hit;
 use super::cpu::Cpu;
-use super::point::{Kind, Point, Pre, Watcher};
+use super::point::{Handlers, Point, Pre, Watcher};
 use crate::exception::TrapFrame;
 
 called_by_assembly! {
@@ -202,7 +202,7 @@ called_by_assembly! {
     #[inline(never)]
     pub(crate) fn call(hit: &mut Hit<'_>) {
         let watcher = Watcher::of(hit);
-        if let Kind::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.kind {
+        if let Handlers::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.handlers {
             // SAFETY: this is the hit path. Watchers are freed only after every CPU has been held outside of it.
             unsafe { Entry::with(hit.frame(), Watcher::place(hit), handler) };
         }
@@ -219,7 +219,7 @@ called_by_assembly! {
         let point = unsafe { Point::beginning_with(entry.watcher.get()) };
         let cpu = Cpu::current();
         for watcher in point.watchers() {
-            if let Kind::Kprobe { pre: Pre::Entry(handler), post: None } = watcher.probe.kind {
+            if let Handlers::Kprobe { pre: Pre::Entry(handler), post: None } = watcher.probe.handlers {
                 watcher.counters.hit(cpu);
                 entry.watcher.set(watcher);
                 handler(entry);

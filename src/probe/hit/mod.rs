@@ -29,7 +29,6 @@ pub(crate) mod disarm;
 pub(crate) mod entry;
 pub(crate) mod instance;
 mod list;
-pub(crate) mod machine;
 pub(crate) mod origin;
 pub(crate) mod point;
 pub(crate) mod result;
@@ -38,6 +37,7 @@ pub(crate) mod snippet_cell;
 pub(super) mod stack_position;
 pub(crate) mod stub;
 pub(crate) mod table;
+pub(crate) mod this_cpu;
 pub(crate) mod trampoline;
 pub(crate) mod unwind;
 #[cfg(feature = "watchpoints")]
@@ -51,8 +51,8 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform;
 use cpu::Cpu;
-use machine::ThisCpu;
 use point::{Execution, Point, Watcher};
+use this_cpu::ThisCpu;
 
 called_by_assembly! {
     /// Called before the probed instruction is executed. If it changes the pc, execution resumes there, and the

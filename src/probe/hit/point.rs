@@ -20,7 +20,7 @@ use super::{Hit, PostHandler, PreHandler};
 use crate::insn::Op;
 use crate::probe::Mode;
 use crate::probe::aliasable::AliasableBox;
-use crate::probe::registry::Entry;
+use crate::probe::registry::RegistryEntry;
 use crate::probe::snippet::Inserted;
 
 /// How a probed instruction is executed. Addresses are virtual. Begins with a word, so that it is copied in words.
@@ -79,7 +79,7 @@ pub(crate) struct Point {
     /// The original instruction.
     pub(crate) word: u32,
     /// The entry of the instruction, for the registry. Dangling until the point is published.
-    pub(in crate::probe) registered: NonNull<Entry>,
+    pub(in crate::probe) registered: NonNull<RegistryEntry>,
     /// The enabled probes, in the order in which they run, if there are several; empty if there is only `first`.
     pub(crate) several: Vec<Watcher>,
 }
@@ -107,7 +107,7 @@ pub(crate) struct ProbeRef(NonNull<Probe>);
 /// A registered probe.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    pub(crate) kind: Kind,
+    pub(crate) handlers: Handlers,
     /// The word that handlers get as `data`.
     pub(crate) data: usize,
     /// Whether the probe is armed, or about to be. For the registry: a point has only enabled probes.
@@ -123,8 +123,9 @@ pub(crate) struct Probe {
     pub(crate) inserted: Option<Box<Inserted>>,
 }
 
+/// What a probe calls.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Handlers {
     Kprobe {
         pre: Pre,
         post: Option<PostHandler>,
@@ -318,8 +319,8 @@ impl Deref for ProbeRef {
     }
 }
 
-impl Kind {
-    /// Returns the fastest mode that a probe of this kind allows: `fastest`, or a slower mode that its handlers need.
+impl Handlers {
+    /// Returns the fastest mode that a probe with these handlers allows: `fastest`, or a slower mode that its handlers need.
     /// `has_snippet` says whether a stub can run a snippet for it.
     pub(crate) fn allows(&self, fastest: Mode, has_snippet: bool) -> Mode {
         match self {
@@ -334,14 +335,14 @@ impl Kind {
 impl Probe {
     /// Returns the number of calls in progress that a return probe follows; 0 for a kprobe.
     pub(crate) fn active(&self) -> u32 {
-        match &self.kind {
-            Kind::Return(return_probe) => return_probe.active(),
-            Kind::Kprobe { .. } => 0,
+        match &self.handlers {
+            Handlers::Return(return_probe) => return_probe.active(),
+            Handlers::Kprobe { .. } => 0,
         }
     }
 
     /// Returns whether this is the return probe `other`.
     pub(super) fn is(&self, other: &ReturnProbe) -> bool {
-        matches!(&self.kind, Kind::Return(return_probe) if ptr::eq(&**return_probe, other))
+        matches!(&self.handlers, Handlers::Return(return_probe) if ptr::eq(&**return_probe, other))
     }
 }

@@ -36,7 +36,7 @@ use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool, Slot};
 use super::list::List;
-use super::point::{Kind, Point, Watcher};
+use super::point::{Handlers, Point, Watcher};
 use super::result::{self, ResultHandler};
 use super::stack_position::StackPosition;
 use super::{table, trampoline};
@@ -444,8 +444,8 @@ pub(in crate::probe) unsafe extern "C" fn kprobes_entered(
     // Other probes may have been armed since this CPU entered the stub. Those that need more at the entry wait for the
     // next hit, and do not miss this one.
     let plain = || {
-        point.watchers().iter().filter_map(|watcher| match &watcher.probe.kind {
-            Kind::Return(probe) if probe.is_plain() => Some(probe),
+        point.watchers().iter().filter_map(|watcher| match &watcher.probe.handlers {
+            Handlers::Return(probe) if probe.is_plain() => Some(probe),
             _ => None,
         })
     };
@@ -481,7 +481,7 @@ pub(in crate::probe) unsafe extern "C" fn kprobes_entered(
 #[inline(always)]
 fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
     let probe = Watcher::of(hit).probe;
-    let Kind::Return(probe) = &probe.kind else { return false };
+    let Handlers::Return(probe) = &probe.handlers else { return false };
     let cpu = Cpu::current();
     let frame = &mut hit.frame;
     let Some(instance) = probe.take(cpu) else { return false };

@@ -10,18 +10,18 @@ use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Entry, HAS_STUBS, Probes, Registry, shortcut};
+use super::{HAS_STUBS, Probes, Registry, RegistryEntry, shortcut};
 use crate::insn::{self, Guard, NotRelocatable, Verdict};
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::arena::{Arena, Cell, Used};
 use crate::probe::follower::Followed;
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::disarm;
-use crate::probe::hit::machine::guard;
-use crate::probe::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef, Watcher};
+use crate::probe::hit::point::{Execution, Handlers, Point, Pre, Probe, ProbeRef, Watcher};
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
+use crate::probe::hit::this_cpu::guard;
 use crate::probe::hit::{PreHandler, call_all, call_earlier, entry, noop_handler, returns};
 use crate::probe::slab::Slab;
 use crate::probe::snippet::Inserted;
@@ -229,7 +229,7 @@ impl Registry {
     }
 }
 
-impl Entry {
+impl RegistryEntry {
     /// Decides how the instruction is executed from now on, and makes the new point, or `Some(None)` if no probe is
     /// enabled. A new cell, if one is needed, is written at the end of the change. A cell that is no longer needed is
     /// added to `replaced`. Returns `None`, with nothing changed, if there is no memory.
@@ -377,15 +377,16 @@ impl Entry {
         if self.probes.len() == 1 || self.lean_obstacle.is_some() || self.enabled().nth(2).is_some() {
             return None;
         }
-        let probe = self.enabled().find(|probe| matches!(probe.kind, Kind::Kprobe { .. }))?;
-        let returning = self.probes.iter().filter(|probe| is_enabled(probe)).find_map(|probe| match &probe.kind {
-            Kind::Return(returning)
-                if returning.is_plain() && !returning.is_given() && probe.allows >= Mode::Optimized =>
-            {
-                Some(returning)
-            }
-            _ => None,
-        })?;
+        let probe = self.enabled().find(|probe| matches!(probe.handlers, Handlers::Kprobe { .. }))?;
+        let returning =
+            self.probes.iter().filter(|probe| is_enabled(probe)).find_map(|probe| match &probe.handlers {
+                Handlers::Return(returning)
+                    if returning.is_plain() && !returning.is_given() && probe.allows >= Mode::Optimized =>
+                {
+                    Some(returning)
+                }
+                _ => None,
+            })?;
         let inserted = probe.inserted.as_ref().filter(|inserted| inserted.is_possible())?;
         follower::cell(Some(inserted)).filter(|_| probe.allows == Mode::Compiled)?;
         Some((probe, returning))
@@ -394,7 +395,7 @@ impl Entry {
     /// Returns the enabled probes in the order in which they run: return probes last, so that the handlers of the other
     /// probes see the true x30.
     fn in_order(&self) -> impl Iterator<Item = ProbeRef> {
-        let is_return = |probe: &ProbeRef| matches!(probe.kind, Kind::Return(_));
+        let is_return = |probe: &ProbeRef| matches!(probe.handlers, Handlers::Return(_));
         self.enabled().filter(move |probe| !is_return(probe)).chain(self.enabled().filter(is_return))
     }
 
@@ -415,11 +416,11 @@ impl Entry {
     }
 
     fn watcher(&self, probe: ProbeRef) -> Watcher {
-        let (handler, post): (PreHandler, _) = match probe.kind {
-            Kind::Kprobe { pre: Pre::Nothing, post } => (noop_handler, post),
-            Kind::Kprobe { pre: Pre::Hit(handler), post } => (handler, post),
-            Kind::Kprobe { pre: Pre::Entry(_), post } => (entry::call, post),
-            Kind::Return(_) => (returns::function_entered_shared, None),
+        let (handler, post): (PreHandler, _) = match probe.handlers {
+            Handlers::Kprobe { pre: Pre::Nothing, post } => (noop_handler, post),
+            Handlers::Kprobe { pre: Pre::Hit(handler), post } => (handler, post),
+            Handlers::Kprobe { pre: Pre::Entry(_), post } => (entry::call, post),
+            Handlers::Return(_) => (returns::function_entered_shared, None),
         };
         Watcher { handler, counters: probe.entered, address: self.address, post, probe }
     }
@@ -439,24 +440,24 @@ impl Entry {
     /// Always inlined, so that the point is made in place.
     #[inline(always)]
     fn point(&self, execution: &Execution, first: ProbeRef, several: Vec<Watcher>, has_several: bool) -> Point {
-        let kind = &first.kind;
+        let handlers = &first.handlers;
         let mut first = self.watcher(first);
         if has_several {
             first.handler = call_all;
-        } else if let Kind::Return(_) = kind {
+        } else if let Handlers::Return(_) = handlers {
             first.handler = returns::function_entered;
         }
         let (full, full_counters) = match *execution {
             Execution::Boosted { .. } | Execution::Optimized { .. } => (first.handler, first.counters),
             Execution::Simulated(_) | Execution::Stepped { .. } => (call_earlier as _, Counters::SINK),
         };
-        let (lean, lean_counters) = match (*execution, &first.probe.kind) {
-            (Execution::Optimized { form: Form::Lean, .. }, &Kind::Kprobe { pre: Pre::Entry(handler), .. }) => {
+        let (lean, lean_counters) = match (*execution, &first.probe.handlers) {
+            (Execution::Optimized { form: Form::Lean, .. }, &Handlers::Kprobe { pre: Pre::Entry(handler), .. }) => {
                 (handler, first.counters)
             }
             _ => (entry::call_earlier as _, Counters::SINK),
         };
-        let is_post = |probe: ProbeRef| matches!(probe.kind, Kind::Kprobe { post: Some(_), .. });
+        let is_post = |probe: ProbeRef| matches!(probe.handlers, Handlers::Kprobe { post: Some(_), .. });
         let has_post = first.post.is_some() || has_several && self.enabled().any(is_post);
         let (shortcut, slot, operands) = match *execution {
             Execution::Boosted { slot } => (Point::BOOSTED, slot, [0; 3]),
@@ -467,7 +468,7 @@ impl Entry {
             Execution::Stepped { slot } if !has_several && has_post => (Point::STEPPED, slot, [0; 3]),
             Execution::Simulated(_) | Execution::Stepped { .. } => (0, 0, [0; 3]),
         };
-        let returns = if let Kind::Return(_) = kind { self.only_follows() } else { None };
+        let returns = if let Handlers::Return(_) = handlers { self.only_follows() } else { None };
         // A stub has code for the entry in front of it or in its routine; a breakpoint at an entry skips the handler.
         let (shortcut, entry) = match (returns, execution) {
             (None, _) | (_, &Execution::Optimized { .. }) => (shortcut, 0),
@@ -508,8 +509,8 @@ impl Entry {
                 enabled.next().filter(|_| enabled.next().is_none())?
             }
         };
-        match &only.kind {
-            Kind::Return(return_probe) if return_probe.is_plain() => Some(return_probe),
+        match &only.handlers {
+            Handlers::Return(return_probe) if return_probe.is_plain() => Some(return_probe),
             _ => None,
         }
     }
@@ -517,11 +518,11 @@ impl Entry {
     /// Returns how the returns of `probe`, which is at the instruction, are handled after a usual entry; `None` if that
     /// is with all registers saved.
     pub(super) fn mode_at_return(&self, probe: &Probe) -> Option<Mode> {
-        let mode = match &probe.kind {
-            Kind::Return(_) if probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some()) => {
+        let mode = match &probe.handlers {
+            Handlers::Return(_) if probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some()) => {
                 Mode::Compiled
             }
-            Kind::Return(return_probe) if return_probe.leads_to_result() => Mode::Lean,
+            Handlers::Return(return_probe) if return_probe.leads_to_result() => Mode::Lean,
             _ => return None,
         };
         let follows = matches!(self.execution, Some(Execution::Optimized { form, before: 1.., .. })
@@ -532,7 +533,8 @@ impl Entry {
     /// Returns whether only one probe is enabled, and its handler needs only what a call passes.
     fn is_entered_alone(&self) -> bool {
         let [first, second] = self.first_two();
-        second.is_none() && first.is_some_and(|probe| matches!(probe.kind, Kind::Kprobe { pre: Pre::Entry(_), .. }))
+        second.is_none()
+            && first.is_some_and(|probe| matches!(probe.handlers, Handlers::Kprobe { pre: Pre::Entry(_), .. }))
     }
 
     /// Returns what a stub has to save for the enabled probes, if the instruction is executed in this mode.

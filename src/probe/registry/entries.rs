@@ -5,7 +5,7 @@ use core::ops::Deref;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Entry;
+use super::RegistryEntry;
 use crate::atomic::AtomicPtr;
 use crate::probe::hit::point::ProbeRef;
 use crate::probe::hit::table::{PAGE_SHIFT, Page, TABLE, WORDS};
@@ -17,7 +17,7 @@ pub(super) struct Entries {
     /// The pages of the table, from the one that contains the virtual address `base`. Empty before the first probe.
     pages: &'static [AtomicPtr<Page>],
     base: usize,
-    entries: Slab<Entry>,
+    entries: Slab<RegistryEntry>,
     count: usize,
 }
 
@@ -64,7 +64,7 @@ impl Entries {
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, address: usize) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, address: usize) -> Option<&mut RegistryEntry> {
         // SAFETY: the caller's reference shows that it holds the registry's lock. The entry is in `entries` as long as
         // its cell leads to it, and both are borrowed mutably.
         unsafe { Some(self.page(address)?.entry(address)?.as_mut()) }
@@ -79,8 +79,8 @@ impl Entries {
         &mut self,
         address: usize,
         page: &'static Page,
-        new: impl FnOnce() -> Entry,
-    ) -> Option<Option<&mut Entry>> {
+        new: impl FnOnce() -> RegistryEntry,
+    ) -> Option<Option<&mut RegistryEntry>> {
         // SAFETY: the caller's reference shows that it holds the registry's lock.
         if let Some(mut entry) = unsafe { page.entry(address) } {
             // SAFETY: the entry is in `entries` as long as its cell leads to it, and both are borrowed mutably.
@@ -112,7 +112,7 @@ impl Entries {
     }
 
     /// Iterates over all entries, in the order of their addresses.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RegistryEntry> {
         // SAFETY: each pointer is null or a page, and pages are never freed.
         let pages = self.pages.iter().filter_map(|page| unsafe { page.load(Relaxed).as_ref() });
         // SAFETY: the caller's reference shows that it holds the registry's lock.

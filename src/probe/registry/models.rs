@@ -37,16 +37,16 @@ fn touch(data: usize) {
     unsafe { &*(data as *const Word) }.get();
 }
 
-fn kprobe(_: &Registrar) -> Kind {
+fn kprobe(_: &Registrar) -> Handlers {
     called_by_assembly! {
         fn pre(hit: &mut Hit<'_>) {
             touch(hit.data());
         }
     }
-    Kind::Kprobe { pre: Pre::Hit(pre), post: None }
+    Handlers::Kprobe { pre: Pre::Hit(pre), post: None }
 }
 
-fn kretprobe(registrar: &Registrar) -> Kind {
+fn kretprobe(registrar: &Registrar) -> Handlers {
     let pool = make_pool(2, 0).unwrap();
     called_by_assembly! {
         fn handler(call: &mut Call<'_>) {
@@ -54,7 +54,7 @@ fn kretprobe(registrar: &Registrar) -> Kind {
             touch(call.data());
         }
     }
-    Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(
+    Handlers::Return(AliasableBox::new(Box::new(ReturnProbe::new(
         registrar.address,
         None,
         Returned::Call(handler),
@@ -78,15 +78,15 @@ impl Registrar {
         Self { registry: Registry { counters, ..Registry::new() }, address }
     }
 
-    fn register(&mut self, kind: fn(&Self) -> Kind) -> (Registration, &'static Word) {
+    fn register(&mut self, handlers: fn(&Self) -> Handlers) -> (Registration, &'static Word) {
         let word: &Word = Box::leak(Box::new(Cell::new(())));
         word.set(());
-        let kind = kind(self);
+        let handlers = handlers(self);
         let data = core::ptr::from_ref(word) as usize;
         let request = Request {
             address: self.address,
             bounds: None,
-            kind,
+            handlers,
             data,
             insertion: None,
             enabled: true,

@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::OutOfMemory;
 
-use super::{Entry, lock_to_read};
+use super::{RegistryEntry, lock_to_read};
 use crate::probe::arena::Cell;
-use crate::probe::hit::point::{Kind, Probe};
+use crate::probe::hit::point::{Handlers, Probe};
 use crate::probe::{Memory, ProbeInfo, ProbeKind, publish};
 
 /// Returns all registered probes, in the order of their addresses, and of their registration at each address.
@@ -21,11 +21,11 @@ use crate::probe::{Memory, ProbeInfo, ProbeKind, publish};
 /// If interrupts are masked, as they are in a handler.
 pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
     let registry = lock_to_read();
-    let info = |entry: &Entry, probe: &Probe| ProbeInfo {
+    let info = |entry: &RegistryEntry, probe: &Probe| ProbeInfo {
         address: entry.address,
-        kind: match probe.kind {
-            Kind::Kprobe { .. } => ProbeKind::Kprobe,
-            Kind::Return(_) => ProbeKind::Kretprobe,
+        kind: match probe.handlers {
+            Handlers::Kprobe { .. } => ProbeKind::Kprobe,
+            Handlers::Return(_) => ProbeKind::Kretprobe,
         },
         mode: entry.mode_at_return(probe).or(entry.mode()),
         fallback: entry.fallback(probe),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::exception::TrapFrame;
-use crate::insn::{self, Guard, Key, Machine, Verdict};
+use crate::insn::{self, Environment, Guard, Key, Verdict};
 use crate::interrupts;
 use crate::platform::Platform;
 use crate::probe::hit::{self, Breakpoint, returns, trampoline};
@@ -136,7 +136,7 @@ unsafe impl Platform for Host {
     }
 }
 
-impl Machine for Host {
+impl Environment for Host {
     fn guard(&self, _pc: u64) -> Guard {
         Guard::Absent
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use kprobes_console::program::{Program, Reason};
+use kprobes_console::program::{Reason, RunningProgram};
 use kprobes_vm::compile::Refused;
 use runtime::memory::{self, layout};
 use runtime::task::JoinHandle;
@@ -91,7 +91,7 @@ test!(
     depends(cpus),
     fn compiled_programs_find_what_interpreted_ones_do() {
         for (text, handlers) in PROGRAMS {
-            let [interpreted, compiled] = [Program::interpret as Start, Program::start].map(|start| {
+            let [interpreted, compiled] = [RunningProgram::interpret as Start, RunningProgram::start].map(|start| {
                 let program = started(text, start);
                 assert_eq!(program.interpreted(), [], "{text}");
                 let handlers = program.handlers();
@@ -122,7 +122,7 @@ test!(
     fn instructions_are_where_those_of_others_were() {
         let text = "kprobe:tests::programs::recurse, insn:tests::programs::recurse:4 { @[reg(\"x0\")] = hist(cpu); print(nsecs); }";
         let run = |number: usize| {
-            let programs: Vec<Program> = (0..number).map(|_| start(text)).collect();
+            let programs: Vec<RunningProgram> = (0..number).map(|_| start(text)).collect();
             black_box(recurse(black_box(2)));
             drop(programs);
         };
@@ -205,7 +205,7 @@ test!(
 test!(
     fn without_executable_memory_a_program_is_interpreted_and_said_to_be() {
         // This program leaves the engine with room for stubs.
-        drop(started("kprobe:tests::programs::target { @ = count(); }", Program::interpret));
+        drop(started("kprobe:tests::programs::target { @ = count(); }", RunningProgram::interpret));
         for bytes in [1 << 20, layout::PAGE_SIZE] {
             while memory::allocate_executable(bytes, false).is_ok() {}
         }

@@ -8,7 +8,7 @@ use core::hint::black_box;
 use core::time::Duration;
 
 use aarch64_kprobes::probe;
-use kprobes_console::program::{Options, Program, list};
+use kprobes_console::program::{Options, RunningProgram, list};
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{smp, task, time};
@@ -47,11 +47,11 @@ fn number(printed: &str, start: &str) -> u64 {
 test!(
     fn a_program_can_be_stopped_while_it_arms_its_probes() {
         let text = "BEGIN { printf(\"begin\\n\"); } kprobe:* /0/ { @ = count(); } END { printf(\"end\\n\"); }";
-        let armed = |program: &Program| program.registrations().filter(|probe| probe.is_enabled()).count();
+        let armed = |program: &RunningProgram| program.registrations().filter(|probe| probe.is_enabled()).count();
         let looks = Cell::new(0);
         let start = |most: usize| {
             looks.set(0);
-            Program::start_unless(text, Options::default(), &|| looks.replace(looks.get() + 1) >= most)
+            RunningProgram::start_unless(text, Options::default(), &|| looks.replace(looks.get() + 1) >= most)
         };
         let program = start(usize::MAX).expect("nobody stops it");
         let (all, whole) = (looks.get(), armed(&program));

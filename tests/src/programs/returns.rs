@@ -6,7 +6,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use aarch64_kprobes::probe::Registration;
-use kprobes_console::program::Program;
+use kprobes_console::program::RunningProgram;
 use runtime::task::{self, JoinHandle};
 
 use super::{Start, collatz, finished, map, printed, recurse, start, started, target};
@@ -116,7 +116,7 @@ test!(
     fn a_call_that_does_not_return_is_of_the_function_that_it_is_in() {
         let text = "kprobe:fixture_leave { @[caller] = count(); @is[caller == \"fixture_last_call\", \
                     caller == \"fixture_leave\", kaddr(\"fixture_leave\") - (u64)caller] = count(); }";
-        for start in [Program::interpret as Start, Program::start] {
+        for start in [RunningProgram::interpret as Start, RunningProgram::start] {
             let program = started(text, start);
             assert_eq!(fixture::LAST_CALL.call(3), 3);
             assert_eq!(finished(program), "@[fixture_last_call]: 1\n@is[1, 0, 4]: 1\n");

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::hint::black_box;
 
-use kprobes_console::program::Program;
+use kprobes_console::program::RunningProgram;
 use kprobes_console::symbol;
 
 use super::{Start, caller_of_target, finished, map, printed, refused, started, target};
@@ -45,7 +45,7 @@ test!(
              interval:us:100 {{ @sum = sum(*(u8 *){address}); @wrong = *(u64 *)0xfff0000000000000; if (@n++ == 2) {{ exit(); }} }} \
              END {{ print(str({address} + 5)); }}"
         );
-        let program = started(&text, Program::start);
+        let program = started(&text, RunningProgram::start);
         while !program.is_over() {
             runtime::task::yield_now();
         }
@@ -95,7 +95,7 @@ test!(
                 "kprobe:tests::programs::values::generic, kprobe:twins::* /func == \"{path}\"/ {{ @ = count(); }}"
             );
             let counted = if count > 0 { format!("@: {count}\n") } else { String::new() };
-            for start in [Program::interpret as Start, Program::start] {
+            for start in [RunningProgram::interpret as Start, RunningProgram::start] {
                 let program = started(&text, start);
                 call();
                 assert_eq!(finished(program), counted, "{path}");

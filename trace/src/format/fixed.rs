@@ -9,7 +9,7 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use aarch64_kprobes::event::{self, Event, Kind};
+use aarch64_kprobes::event::{self, Event, FieldKind};
 use fallible::OutOfMemory;
 
 use super::{Base, Field, Format, Shape, Type, Width};
@@ -42,7 +42,7 @@ impl Format {
     /// What is fetched of the struct of `event`, whose record this is.
     pub(crate) fn parts(&self, event: &Event) -> Result<Parts, OutOfMemory> {
         let mut parts = (Vec::new(), Vec::new());
-        if event.fields().iter().all(|field| field.kind != Kind::Text) {
+        if event.fields().iter().all(|field| field.kind != FieldKind::Text) {
             for offset in (0..self.size() - Shape::Static.size()).step_by(WORD) {
                 push_number(&mut parts, offset, Shape::Static.size() + offset, Width::W64)?;
             }
@@ -53,7 +53,7 @@ impl Format {
             push_zeros(&mut parts, end, field.offset)?;
             end = field.offset + field.size;
             match described.kind {
-                Kind::Text => push_text(&mut parts, described.offset, field)?,
+                FieldKind::Text => push_text(&mut parts, described.offset, field)?,
                 _ => push_bytes(&mut parts, described.offset, field.offset, described.size)?,
             }
         }
@@ -67,21 +67,21 @@ impl Format {
 fn field(described: &event::Field, offset: &mut usize) -> Result<Field, OutOfMemory> {
     let event::Field { name, c_type, kind, size, .. } = *described;
     let base = match kind {
-        Kind::Unsigned => Base::Unsigned(width(size)),
-        Kind::Signed => Base::Signed(width(size)),
-        Kind::Address => Base::Hexadecimal(Width::W64),
-        Kind::Characters => Base::Characters,
-        Kind::Text => Base::String,
+        FieldKind::Unsigned => Base::Unsigned(width(size)),
+        FieldKind::Signed => Base::Signed(width(size)),
+        FieldKind::Address => Base::Hexadecimal(Width::W64),
+        FieldKind::Characters => Base::Characters,
+        FieldKind::Text => Base::String,
     };
     let text = match kind {
-        Kind::Characters => Cow::Owned(fallible::format(format_args!("{c_type}[{size}]"))?),
-        Kind::Text => Cow::Owned(fallible::format(format_args!("__data_loc {c_type}"))?),
+        FieldKind::Characters => Cow::Owned(fallible::format(format_args!("{c_type}[{size}]"))?),
+        FieldKind::Text => Cow::Owned(fallible::format(format_args!("__data_loc {c_type}"))?),
         _ => Cow::Borrowed(c_type),
     };
-    let size = if kind == Kind::Text { base.size() } else { size };
+    let size = if kind == FieldKind::Text { base.size() } else { size };
     let start = offset.next_multiple_of(base.size());
     *offset = start + size;
-    let (name, signed) = (Cow::Borrowed(name), kind == Kind::Signed);
+    let (name, signed) = (Cow::Borrowed(name), kind == FieldKind::Signed);
     Ok(Field { name, text, offset: start, size, signed, kind: Type::one(base), unread: None, fault: None })
 }
 
@@ -102,9 +102,9 @@ fn source() -> Source {
 /// What is fetched of the struct for `field`.
 pub(crate) fn fetch(field: &event::Field) -> Result<Fetch, OutOfMemory> {
     match field.kind {
-        Kind::Unsigned | Kind::Signed | Kind::Address => fetch_number(field.offset),
-        Kind::Characters => Ok(Fetch { taken: Taken::Padded(field.size as u16), ..fetch_number(field.offset)? }),
-        Kind::Text => fetch_text(field.offset),
+        FieldKind::Unsigned | FieldKind::Signed | FieldKind::Address => fetch_number(field.offset),
+        FieldKind::Characters => Ok(Fetch { taken: Taken::Padded(field.size as u16), ..fetch_number(field.offset)? }),
+        FieldKind::Text => fetch_text(field.offset),
     }
 }
 

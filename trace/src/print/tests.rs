@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use aarch64_kprobes::event::{Event, Field, Kind};
+use aarch64_kprobes::event::{Event, Field, FieldKind};
 
 use kprobes_random::{assert_tried, tried::tried};
 
@@ -216,11 +216,11 @@ fn a_description_is_that_of_the_struct() {
     assert_eq!(
         fields,
         [
-            ("name", Kind::Characters, 0, 8),
-            ("number", Kind::Signed, 8, 4),
-            ("state", Kind::Signed, 16, 8),
-            ("text", Kind::Text, 24, 16),
-            ("address", Kind::Unsigned, 40, 8)
+            ("name", FieldKind::Characters, 0, 8),
+            ("number", FieldKind::Signed, 8, 4),
+            ("state", FieldKind::Signed, 16, 8),
+            ("text", FieldKind::Text, 24, 16),
+            ("address", FieldKind::Unsigned, 40, 8)
         ]
     );
     let format = Format::of_static(event).unwrap();

@@ -4,7 +4,7 @@ mod model;
 
 use std::{collections::BTreeMap, vec::Vec};
 
-use super::{Fault, Guard, Machine};
+use super::{Environment, Fault, Guard};
 use crate::exception::TrapFrame;
 use crate::insn::{Key, Resolved, Verdict, classify};
 
@@ -40,7 +40,7 @@ impl Memory {
     }
 }
 
-impl Machine for Memory {
+impl Environment for Memory {
     fn guard(&self, _: u64) -> Guard {
         self.guard.unwrap_or(Guard::Absent)
     }

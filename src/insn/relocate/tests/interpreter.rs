@@ -7,7 +7,7 @@ use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Opcode, Operand, SizeCode};
 
 use crate::exception::TrapFrame;
-use crate::insn::{Guard, Key, Machine};
+use crate::insn::{Environment, Guard, Key};
 
 /// The syndrome of a read that faults.
 const ABORT: u64 = 0x9600_0007;
@@ -138,7 +138,7 @@ impl World {
     }
 }
 
-impl Machine for World {
+impl Environment for World {
     fn guard(&self, _: u64) -> Guard {
         self.guard
     }

@@ -1,7 +1,7 @@
 //! The properties of this CPU that simulated instructions need.
 
 use crate::exception::nofault;
-use crate::insn::{Guard, Key, Machine};
+use crate::insn::{Environment, Guard, Key};
 
 /// This CPU, at a probe point.
 pub(crate) struct ThisCpu {
@@ -9,7 +9,7 @@ pub(crate) struct ThisCpu {
     pub(crate) guarded: bool,
 }
 
-impl Machine for ThisCpu {
+impl Environment for ThisCpu {
     #[inline]
     fn guard(&self, _pc: u64) -> Guard {
         guard(self.guarded)
