@@ -109,8 +109,8 @@ pub const fn load(kind: Literal, rt: u8, rn: u8, offset: u16) -> u32 {
     word | (offset & 0xfff) << 10 | (rn as u32) << 5 | rt as u32
 }
 
-/// `ldrb wt, [xn, #offset]`, `ldrh wt, …`, `ldr wt, …` or `ldr xt, …`, which load `bytes` bytes: 1, 2, 4 or 8. The offset
-/// is one of the first 4,096 multiples of that (C6.2, LDRB, LDRH and LDR (immediate), unsigned offset).
+/// `ldrb wt, [xn, #offset]`, `ldrh wt, …`, `ldr wt, …` or `ldr xt, …`, which load `bytes` bytes: 1, 2, 4 or 8. The
+/// offset is one of the first 4,096 multiples of that (C6.2, LDRB, LDRH and LDR (immediate), unsigned offset).
 #[must_use]
 pub const fn load_bytes(bytes: u8, rt: u8, rn: u8, offset: u16) -> u32 {
     let scale = bytes.trailing_zeros();

@@ -3,8 +3,8 @@
 //!
 //! Many arguments are whole words from registers, or from memory that a register points to. These become `Word`s,
 //! which are written straight to the ring. If an event has any other argument, all its arguments become `Op`s, and
-//! the record is composed in a buffer first. If they are numbers all the same, they also become `Part`s, from which a
-//! stub makes the words of the record itself.
+//! the record is composed in a buffer first. If all are numbers, though not whole words, they become `PackedNumber`s as
+//! well, from which a stub makes the words of the record.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -101,8 +101,8 @@ pub struct Fetch {
 pub enum Taken {
     /// The low bytes, as many as the type has.
     Whole,
-    /// A range of bits, extended to the size of the type.
-    Bits(Extract),
+    /// Some bits of it, extended to the size of the type.
+    Bits(BitRange),
     /// The text at the address that the value is. The text has no terminating zero: its length in bytes is fetched from
     /// this source, with these reads.
     Text(Source, Vec<i64>),
@@ -110,23 +110,58 @@ pub enum Taken {
     Padded(u16),
 }
 
-/// A range of bits of a word that is a number of its own.
+/// Some bits of a word that are a number of their own. They are within the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extract {
-    /// The number of low bits below the range.
-    pub from: u8,
-    /// The width of the range: 8, 16, 32 or 64 bits.
-    pub width: Width,
-    /// Whether the number is signed.
-    pub signed: bool,
+pub struct BitRange {
+    low: u8,
+    bits: u8,
+    signed: bool,
 }
 
-impl Extract {
-    /// Returns the number that this range of bits of `value` is.
+impl BitRange {
+    /// Returns the range of `bits` bits, at least one, from bit `low` on; `None` if a word of 64 bits does not have
+    /// them.
+    #[must_use]
+    pub const fn new(low: u8, bits: u8, signed: bool) -> Option<Self> {
+        if bits == 0 || bits > 64 || low > 64 - bits { None } else { Some(Self { low, bits, signed }) }
+    }
+
+    /// Returns the low bits of a word, as many as the width has.
+    #[must_use]
+    pub const fn low_bits(width: Width, signed: bool) -> Self {
+        Self { low: 0, bits: width.bits() as u8, signed }
+    }
+
+    /// Returns the low bits of the range, as many as the width has, or all of them.
+    #[must_use]
+    pub const fn narrowed(self, width: Width, signed: bool) -> Self {
+        let bits = width.bits() as u8;
+        Self { low: self.low, bits: if bits < self.bits { bits } else { self.bits }, signed }
+    }
+
+    /// Returns the number of bits below the range.
+    #[must_use]
+    pub const fn low(self) -> u8 {
+        self.low
+    }
+
+    /// Returns the number of bits.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.bits
+    }
+
+    /// Whether the number is signed.
+    #[must_use]
+    pub const fn is_signed(self) -> bool {
+        self.signed
+    }
+
+    /// Returns the number that these bits of `value` are, extended to 64 bits.
     #[inline(always)]
     pub(crate) fn apply(self, value: u64) -> u64 {
-        let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
-        let moved = value >> (self.from & 63) << unused;
+        let unused = 64_u32.wrapping_sub(self.bits.into()) & 63;
+        let moved = value >> (self.low & 63) << unused;
         if self.signed { (moved.cast_signed() >> unused).cast_unsigned() } else { moved >> unused }
     }
 }
@@ -159,7 +194,7 @@ impl Taken {
     fn try_copy(&self) -> Result<Self, OutOfMemory> {
         Ok(match self {
             Self::Whole => Self::Whole,
-            &Self::Bits(extract) => Self::Bits(extract),
+            &Self::Bits(range) => Self::Bits(range),
             Self::Text(length, reads) => Self::Text(length.try_copy()?, fallible::collect(reads.iter().copied())?),
             &Self::Padded(size) => Self::Padded(size),
         })
@@ -189,16 +224,16 @@ pub(crate) struct Word {
     pub offset: i32,
 }
 
-/// A register, or a part of it that is a number of its own.
+/// A register, or a part of one that is a number of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegisterPart {
     pub register: Register,
-    pub bits: Extract,
+    pub bits: BitRange,
 }
 
-/// A number in a record that is more than whole words.
+/// A number of a record that a stub puts together with its neighbours into words.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct PackedNumber {
     pub register: Register,
     /// The offsets that are added before each read of memory, innermost first. The last one reads `width`, any other a
     /// word.
@@ -209,14 +244,6 @@ pub(crate) struct Part {
     /// The first byte of the record that has it, and the number of bytes.
     pub at: u16,
     pub size: u8,
-}
-
-/// Some bits of a word that are a number: those from bit `low` on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BitRange {
-    pub low: u8,
-    pub bits: u8,
-    pub signed: bool,
 }
 
 /// An operation on the value that is being fetched, the accumulator of the program.
@@ -239,19 +266,17 @@ pub(crate) enum Op {
     Follow(i64),
     /// Dereference: loads a number of this width at value + offset.
     Read(i64, Width),
-    /// Extracts a bitfield: shifts the value left and then right within the width.
-    Bits(Shift),
-    /// Replaces the value by a range of its own bits.
-    Extract(Extract),
+    /// Replaces the value by some of its own bits.
+    Bits(BitRange),
     /// Sets the length of the next [`Op::Slice`] to the value, in bytes.
     Length,
     /// Stores the text at the address that the value is, with the length that [`Op::Length`] set.
     Slice(Target),
     /// Stores the value.
     Store(Target, Width),
-    /// Stores an array: the width of each value, the offset from the value to the first, the number of values, the
-    /// bitfield of each, and the byte of the record for the mask of values that could not be read.
-    Array(Target, Width, i64, u8, Shift, u16),
+    /// Stores an array: the width of each value, the offset from the value to the first, the number of values, the bits
+    /// of each, and the byte of the record for the mask of values that could not be read.
+    Array(Target, Width, i64, u8, Option<BitRange>, u16),
     /// Stores the text at value + offset, of at most this many bytes.
     Text(Target, i64, u16),
     /// Stores the texts that an array of pointers at value + offset points to; the last operand is the number of
@@ -263,14 +288,6 @@ pub(crate) enum Op {
     TaskName(Target),
     /// Stores a constant text: the first byte and the number of bytes in [`Ops::data`].
     Data(Target, u16, u16),
-}
-
-/// The shifts that extract a bitfield; see [`Op::Bits`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shift {
-    pub width: Width,
-    pub left: u8,
-    pub right: u8,
 }
 
 /// Where a value is stored in the record.
@@ -299,8 +316,8 @@ pub(crate) struct Ops {
     pub data: Box<[u8]>,
     /// The index that [`Op::Symbol`] looks names up in.
     pub functions: Option<Arc<Functions>>,
-    /// The same numbers in the order of the record, if the operations fetch only numbers.
-    pub parts: Option<Box<[Part]>>,
+    /// What a stub records in their place, in the order of the record; `None` if it cannot.
+    pub packed: Option<Box<[PackedNumber]>>,
 }
 
 impl FetchProgram {
@@ -322,13 +339,13 @@ impl FetchProgram {
             compile(argument, field, number, &mut program)?;
         }
         let (list, data) = (fallible::boxed_slice(program.0)?, fallible::boxed_slice(program.1)?);
-        let parts = Part::all(arguments.iter().zip(fields), room)?;
-        Ok(Self::Ops(Ops { list, data, functions, parts }))
+        let packed = PackedNumber::all(arguments.iter().zip(fields), room)?;
+        Ok(Self::Ops(Ops { list, data, functions, packed }))
     }
 
     /// Creates the program for the struct of a static event, which has no address of the probe in front.
     pub fn of_static(arguments: &[Fetch], fields: &[Field]) -> Result<Self, OutOfMemory> {
-        // The parts of a record with a text are not all numbers.
+        // Texts are not packed, and a record without a text is a block.
         Ok(match Self::new(arguments, fields.iter(), 0..0, None)? {
             Self::Words(words) => Self::Block(words),
             other => other,
@@ -367,24 +384,26 @@ impl RegisterPart {
     pub fn of(argument: &Fetch, field: &Field) -> Option<Self> {
         let (&Source::Register(register), []) = (&argument.source, &argument.reads[..]) else { return None };
         let signed = field.signed;
-        let width = field.kind.base.width().filter(|_| field.kind.bits.is_none() && field.kind.count == 0)?;
-        let bits = match argument.taken {
-            Taken::Whole => Extract { from: 0, width, signed },
-            Taken::Bits(part) if part.width.bits() >= width.bits() => Extract { from: part.from, width, signed },
-            // The field has a number without a sign, which begins with the sign of another.
-            Taken::Bits(part) if part.signed && !signed => return None,
-            Taken::Bits(part) => part,
-            Taken::Text(..) | Taken::Padded(_) => return None,
+        let width = field.kind.base.width().filter(|_| field.kind.count == 0)?;
+        let bits = match (&argument.taken, field.kind.bits) {
+            (Taken::Whole, None) => BitRange::low_bits(width, signed),
+            (Taken::Whole, Some(of)) => BitRange::new(of.offset, of.width, false).filter(|_| !signed)?,
+            (Taken::Bits(part), None) if u32::from(part.bits()) >= width.bits() => part.narrowed(width, signed),
+            // A signed number that is extended in a field without a sign is neither of both.
+            (Taken::Bits(part), None) => Some(*part).filter(|part| signed || !part.is_signed())?,
+            _ => return None,
         };
         Some(Self { register, bits })
     }
 }
 
-impl Part {
-    /// Returns the number that `argument` is in `field`; `None` if it is none, or does not come from a register.
+impl PackedNumber {
+    /// Returns the number that `argument` is in `field`; `None` if a stub cannot fetch it.
     fn of(argument: &Fetch, field: &Field) -> Result<Option<Self>, OutOfMemory> {
         let kind = field.kind;
-        let Some(width) = kind.base.width().filter(|_| kind.count == 0) else { return Ok(None) };
+        let (Some(width), Ok(at)) = (kind.base.width().filter(|_| kind.count == 0), u16::try_from(field.offset)) else {
+            return Ok(None);
+        };
         let (register, stack) = match argument.source {
             Source::Register(register) => (register, None),
             Source::Stack(offset) => (Register::SP, Some(offset.into())),
@@ -394,35 +413,35 @@ impl Part {
         if offsets.clone().any(|offset| i32::try_from(offset).is_err()) {
             return Ok(None);
         }
-        let (read, bits) = match (&argument.taken, kind.bits) {
-            (Taken::Whole, None) => (width, None),
-            (Taken::Whole, Some(of)) => (width, Some(BitRange { low: of.offset, bits: of.width, signed: false })),
-            (&Taken::Bits(Extract { from, width, signed }), None) => {
-                (width, Some(BitRange { low: from, bits: width.bits() as u8, signed }))
-            }
+        let bits = match (&argument.taken, kind.bits) {
+            (Taken::Whole, None) => None,
+            (Taken::Whole, Some(of)) => BitRange::new(of.offset, of.width, false),
+            (Taken::Bits(part), None) => Some(*part),
             _ => return Ok(None),
         };
-        let is_within = |range: BitRange| (1..=64).contains(&range.bits) && range.low <= 64 - range.bits;
-        // A stack argument without a read of its own is a word.
-        let width = if argument.reads.is_empty() { Width::W64 } else { read };
-        let Ok(at) = u16::try_from(field.offset) else { return Ok(None) };
+        let width = match (argument.reads.is_empty(), &argument.taken) {
+            // The stack has words.
+            (true, _) => Width::W64,
+            (false, Taken::Bits(part)) => Width::of_bits(part.bits()),
+            (false, _) => width,
+        };
         let reads = fallible::boxed_slice(offsets.filter_map(|offset| i32::try_from(offset).ok()))?;
-        let part = Self { register, reads, width, bits, at, size: kind.size() as u8 };
-        Ok(Some(part).filter(|part| part.bits.is_none_or(is_within)))
+        Ok(Some(Self { register, reads, width, bits, at, size: kind.size() as u8 }))
     }
 
-    /// Returns the numbers that these arguments are in these fields, if they are in this order and in `room`.
+    /// Returns the numbers that these arguments are in these fields. `None` if they are not all numbers, in this order,
+    /// and within the bytes `room` of the record.
     fn all<'a>(
         arguments: impl Iterator<Item = (&'a Fetch, &'a Field)>,
         room: Range<usize>,
     ) -> Result<Option<Box<[Self]>>, OutOfMemory> {
-        let (mut parts, mut free) = (Vec::new(), room.start);
+        let (mut numbers, mut free) = (Vec::new(), room.start);
         for (argument, field) in arguments {
-            let Some(part) = Self::of(argument, field)?.filter(|_| field.offset >= free) else { return Ok(None) };
-            free = field.offset.saturating_add(part.size.into());
-            fallible::push(&mut parts, part)?;
+            let Some(number) = Self::of(argument, field)?.filter(|_| field.offset >= free) else { return Ok(None) };
+            free = field.offset.saturating_add(number.size.into());
+            fallible::push(&mut numbers, number)?;
         }
-        if free > room.end { Ok(None) } else { fallible::boxed_slice(parts).map(Some) }
+        if free > room.end { Ok(None) } else { fallible::boxed_slice(numbers).map(Some) }
     }
 }
 
@@ -471,13 +490,7 @@ fn compile(
         Base::Char | Base::Characters => Width::W8,
         Base::Symbol | Base::SymbolString | Base::String | Base::Stack => Width::W64,
     };
-    let shift = match kind.bits {
-        Some(of) => {
-            let unused = bits.bits() as u8 - of.width;
-            Shift { width: bits, left: unused - of.offset, right: unused }
-        }
-        None => Shift { width: bits, left: 0, right: 0 },
-    };
+    let range = kind.bits.and_then(|of| BitRange::new(of.offset, of.width, false));
     let (last, before) = match argument.reads.split_last() {
         Some((last, before)) => (Some(*last), before),
         None => (None, &[][..]),
@@ -494,18 +507,45 @@ fn compile(
         }
         (Base::String, last, count) => push(Op::Texts(target, last.unwrap_or(0), count)),
         (_, Some(offset), count @ 1..) => {
-            push(Op::Array(target, bits, offset, count, shift, field.unread.unwrap_or(0) as u16))
+            push(Op::Array(target, bits, offset, count, range, field.unread.unwrap_or(0) as u16))
         }
         (_, last, _) => {
-            let width = if let Taken::Bits(part) = argument.taken { part.width } else { bits };
+            let part = if let Taken::Bits(part) = argument.taken { Some(part) } else { None };
+            let width = part.map_or(bits, |part| Width::of_bits(part.bits()));
             last.map(|offset| Op::Read(offset, width)).map_or(Ok(()), &mut push)?;
-            if let Taken::Bits(part) = argument.taken {
-                push(Op::Extract(part))?;
-            }
-            if kind.bits.is_some() {
-                push(Op::Bits(shift))?;
-            }
+            part.into_iter().chain(range).try_for_each(|range| push(Op::Bits(range)))?;
             push(Op::Store(target, bits))
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::format::{Format, Shape, Type};
+
+    /// The fields of a format are public. A stub gets only numbers that it can write from the first to the last, within
+    /// the record.
+    #[test]
+    fn numbers_are_packed_that_are_in_order_and_within_the_record() {
+        let types = ["u8", "u64", "u16"].map(|name| Type::one(Base::of(name).unwrap()));
+        let argument = Fetch { source: Source::Register(Register::SP), reads: Vec::new(), taken: Taken::Whole };
+        let arguments = [argument.try_copy().unwrap(), argument.try_copy().unwrap(), argument];
+        let packed = |change: &dyn Fn(&mut [Field]), room: Range<usize>| {
+            let mut format = Format::new(Shape::Probe, types.map(|kind| ("a", kind))).unwrap();
+            let own = format.fields.len() - types.len();
+            change(&mut format.fields[own..]);
+            let program = FetchProgram::new(&arguments, format.fetched(), room, None).unwrap();
+            let FetchProgram::Ops(ops) = program else { panic!("they are not all words") };
+            ops.packed.map(|packed| packed.iter().map(|number| (number.at, number.size)).collect::<Vec<_>>())
+        };
+        assert_eq!(packed(&|_| (), 16..27), Some([(16, 1), (17, 8), (25, 2)].into()));
+        assert_eq!(packed(&|fields| fields[2].offset = 30, 16..32), Some([(16, 1), (17, 8), (30, 2)].into()));
+        assert_eq!(packed(&|_| (), 16..26), None, "the last is not within the record");
+        assert_eq!(packed(&|_| (), 17..27), None, "the first is before the arguments");
+        assert_eq!(packed(&|fields| fields[1].offset = 16, 16..27), None, "two share a byte");
+        assert_eq!(packed(&|fields| fields.swap(0, 2), 16..27), None, "they are not in order");
+        assert_eq!(packed(&|fields| fields[2].offset = 1 << 16, 16..1 << 17), None, "the offset is too large");
+        assert_eq!(packed(&|fields| fields[2].offset = usize::MAX, 16..usize::MAX), None, "the offset is too large");
     }
 }

@@ -8,7 +8,7 @@ use fallible::{Arc, OutOfMemory};
 
 use crate::fetch::{Fetch, FetchProgram, Register, RegisterPart};
 use crate::filter::Number;
-use crate::format::{Format, Parts, Shape};
+use crate::format::{Field, Format, Parts, Shape};
 use crate::functions::Functions;
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::PlanCell;
@@ -61,8 +61,8 @@ pub struct Recorder {
     /// alone.
     pub(crate) size: usize,
     pub(crate) program: FetchProgram,
-    /// The fields that are registers or parts of registers, with their offsets in the record.
-    parts: Box<[(u16, RegisterPart)]>,
+    /// The fields that are registers or parts of registers, by offset and size in the record, in bytes.
+    registers: Box<[((u16, u8), RegisterPart)]>,
     /// Whether the arguments use only registers that have a meaning when a function is called.
     is_of_a_call: bool,
     /// The values that are saved at the entry of a function until it returns.
@@ -101,10 +101,13 @@ impl Recorder {
             Shape::Synthetic | Shape::Static => 0..0,
         };
         let program = FetchProgram::new(arguments, format.fetched(), room, functions)?;
-        let part = |(argument, field)| RegisterPart::of(argument, field).map(|part| (field.offset as u16, part));
-        let parts = fallible::boxed_slice(arguments.iter().zip(format.fetched()).filter_map(part))?;
+        let register = |(argument, field): (&Fetch, &Field)| {
+            let place = (u16::try_from(field.offset).ok()?, u8::try_from(field.size).ok()?);
+            RegisterPart::of(argument, field).map(|part| (place, part))
+        };
+        let registers = fallible::boxed_slice(arguments.iter().zip(format.fetched()).filter_map(register))?;
         let is_of_a_call = format.shape == Shape::Probe && arguments.iter().all(Fetch::is_of_a_call);
-        Ok(Self { parts, is_of_a_call, entry, ..Self::with(event, format, program, rings) })
+        Ok(Self { registers, is_of_a_call, entry, ..Self::with(event, format, program, rings) })
     }
 
     /// A recorder of the static event numbered `event`, whose records have this `format`: of the struct that it passes,
@@ -137,10 +140,10 @@ impl Recorder {
             }
             FetchProgram::Ops(_) => fields,
         };
-        let (parts, entry) = (Box::default(), Box::default());
+        let (registers, entry) = (Box::default(), Box::default());
         let plan = PlanCell::default();
         let (shape, armed) = (format.shape, AtomicBool::new(false));
-        Self { plan, rings, event, shape, size, program, parts, is_of_a_call: false, entry, armed }
+        Self { plan, rings, event, shape, size, program, registers, is_of_a_call: false, entry, armed }
     }
 
     /// Whether the event is a probe that a call handler can record. Such a handler gets only the registers that have a
@@ -160,8 +163,7 @@ impl Recorder {
         self.shape == Shape::Return
     }
 
-    /// Returns the length of a record in the ring, with its header, in bytes; without the texts and arrays behind its
-    /// fields.
+    /// Returns the length of a record in the ring, with its header, in bytes, without the texts after its fields.
     pub(crate) fn length(&self) -> usize {
         match &self.program {
             FetchProgram::Words(_) | FetchProgram::Block(_) => self.size,
@@ -175,10 +177,10 @@ impl Recorder {
     /// everything that needs it reads the record.
     pub(crate) fn source(&self, number: Number) -> Number {
         const TASK: Number = Number::Field { offset: 4, size: 4, signed: true, fault: None };
-        let Number::Field { offset, .. } = number else { return number };
-        match self.parts.iter().find(|(place, _)| *place == offset) {
+        let Number::Field { offset, size, .. } = number else { return number };
+        match self.registers.iter().find(|(place, _)| *place == (offset, size)) {
+            _ if number == TASK => Number::Task,
             Some(&(_, part)) => Number::Register(part),
-            None if number == TASK => Number::Task,
             None => number,
         }
     }

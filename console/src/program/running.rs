@@ -421,8 +421,8 @@ impl RunningProgram {
         if !is_stopped() {
             attached.arm().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
             shared.watchpoints.arm().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
-            // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the samples before
-            // the `Arc`, and `detach` keeps this order.
+            // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the samples
+            // before the `Arc`, and `detach` keeps this order.
             let sampled = unsafe { samples.start(shared) };
             sampled.map_err(|why| ProgramRefusal::new(sentence(format_args!("{why}"))))?;
         }
@@ -455,8 +455,8 @@ impl RunningProgram {
             Some(shared) if !is_interpreted => Snippets::of(shared, &places)?,
             _ => Snippets::default(),
         };
-        // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the probes before the
-        // `Arc`, and `detach` keeps this order.
+        // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the probes before
+        // the `Arc`, and `detach` keeps this order.
         let attached = unsafe { attach::attach(&raw const *shared, places, snippets, is_interpreted, is_stopped) }?;
         if let Some((probe, why)) = attached.refused.probes.first()
             && shared.program.config.missing == Missing::Error

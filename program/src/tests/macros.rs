@@ -4,7 +4,7 @@ use std::format;
 
 use super::machine::{printed, refused};
 use super::tried;
-use kprobes_random::assert_tried;
+use kprobes_random::{assert_tried, tried::is_tried};
 
 #[test]
 fn macros_see_nothing_of_their_callers_but_their_parameters() {
@@ -65,5 +65,8 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
     let casts = format!("macro m(x){{{}x}}BEGIN{{print(m(1));}}", "$a=(x);".repeat(505));
     assert_tried!(printed(&casts, &[&[]]), "1\n");
     let many = "macro m(x) { (x, x, x, x, x, x, x, x, x, x) } BEGIN { print(m(m(m(1)))); }";
-    assert_tried!(refused(many).contains("macros are called, and their arguments used, at most 1000 times"), true);
+    if is_tried() {
+        let text = refused(many);
+        assert!(text.contains("macros are called, and their arguments used, at most 1000 times"), "{text}");
+    }
 }

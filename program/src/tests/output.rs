@@ -425,16 +425,16 @@ fn maps_are_printed_cleared_and_zeroed_in_their_order() {
 
 #[test]
 fn what_is_collected_for_a_key_is_printed() {
-    // A function is one key, whichever of its addresses were recorded.
-    for (printed, whole) in tried([
+    for (query, whole) in tried([
         ("@h[1, \"a\"] = hist(5); @h[2, \"a\"] = hist(5); print(@h[1, \"a\"]); clear(@h);", "@h[1, \"a\"] = hist(5);"),
         (
-            "@l[7] = lhist(5, 0, 10, 5); @l[8] = lhist(5, 0, 10, 5); print(@l[arg0]); clear(@l);",
+            "@l[arg0] = lhist(5, 0, 10, 5); @l[8] = lhist(5, 0, 10, 5); print(@l[arg0]); clear(@l);",
             "@l[7] = lhist(5, 0, 10, 5);",
         ),
+        // A function is one key, whichever of its addresses were recorded.
         ("@h[func] = hist(5); print(@h[func]); clear(@h);", "@h[func] = hist(5);"),
     ]) {
-        assert_eq!(once(printed, &[7]), once(whole, &[7]), "{printed}");
+        assert_eq!(once(query, &[7]), once(whole, &[7]), "{query}");
     }
     let statistics = "@s[1] = stats(5); @s[1] = stats(7); print(@s[1]); print(@s[2]); clear(@s);";
     let shown = "@s[1]: count 2, average 6, total 12\n@s[2]: count 0, average 0, total 0\n";

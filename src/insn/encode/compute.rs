@@ -200,23 +200,24 @@ pub const fn extend(signed: bool, rd: u8, rn: u8, bits: u8) -> u32 {
     word | ((bits as u32 - 1) & 63) << 10 | registers(rd, rn, 0)
 }
 
-/// `ubfx rd, rn, #low, #bits` or `sbfx`: `bits` bits from bit `low` on, extended by zeros or by their sign (C6.2, UBFM,
-/// SBFM).
+/// `ubfx rd, rn, #low, #bits` or `sbfx`: `bits` bits from bit `low` on, of 64, extended by zeros or by their sign
+/// (C6.2, UBFM, SBFM).
 #[must_use]
 pub const fn extract(signed: bool, rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
     extend(signed, rd, rn, low.wrapping_add(bits)) | (low as u32 & 63) << 16
 }
 
-/// `ubfiz rd, rn, #low, #bits`: the lower `bits` bits, moved to bit `low`, and zeros around them (C6.2, UBFM).
+/// `ubfiz rd, rn, #low, #bits`: the lower `bits` bits, moved to bit `low` of 64, and zeros around them (C6.2,
+/// UBFM).
 #[must_use]
-pub const fn place(rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
+pub const fn insert_in_zeros(rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
     extend(false, rd, rn, bits) | ((low as u32).wrapping_neg() & 63) << 16
 }
 
-/// `bfi rd, rn, #low, #bits`: the lower `bits` bits, moved to bit `low` of what `rd` has (C6.2, BFM).
+/// `bfi rd, rn, #low, #bits`: the lower `bits` bits, moved to bit `low` of the 64 that `rd` has (C6.2, BFM).
 #[must_use]
 pub const fn insert(rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
-    place(rd, rn, low, bits) ^ 0b11 << 29
+    insert_in_zeros(rd, rn, low, bits) ^ 0b11 << 29
 }
 
 /// `lsr rd, rn, #right`, with a shift below 64 (C6.2, UBFM).

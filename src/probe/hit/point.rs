@@ -320,8 +320,8 @@ impl Deref for ProbeRef {
 }
 
 impl Handlers {
-    /// Returns the fastest mode that a probe with these handlers allows: `fastest`, or a slower mode that its handlers need.
-    /// `has_snippet` says whether a stub can run a snippet for it.
+    /// Returns the fastest mode that a probe with these handlers allows: `fastest`, or a slower mode that its handlers
+    /// need. `has_snippet` says whether a stub can run a snippet for it.
     pub(crate) fn allows(&self, fastest: Mode, has_snippet: bool) -> Mode {
         match self {
             Self::Kprobe { post: Some(_), .. } => Mode::Stepped,

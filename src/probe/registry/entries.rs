@@ -35,8 +35,8 @@ impl Entries {
         Self { pages: &[], base: 0, entries: Slab::new(), count: 0 }
     }
 
-    /// Makes room for an entry of the virtual address `address`, which is in the text, if there is none. Returns the page
-    /// for it; `None` if there is no memory.
+    /// Makes room for an entry of the virtual address `address`, which is in the text, if there is none. Returns the
+    /// page for it; `None` if there is no memory.
     #[inline]
     pub(super) fn reserve(&mut self, address: usize) -> Option<&'static Page> {
         let page = self.page(address).or_else(|| self.add_page(address))?;

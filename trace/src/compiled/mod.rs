@@ -1,7 +1,7 @@
 //! The actions of an event as code for the stub of its probe.
 //!
 //! A stub can record an event whose record consists of numbers, after a filter that looks only at registers: the usual
-//! event with a function's arguments. It writes the record straight into the ring, as [`hit`](crate::hit) does. Or a
+//! event with a function's arguments. It writes the record straight into the ring. Or a
 //! stub can count in a histogram by numbers, if the event is not recorded. It leaves unusual hits to the handler: a
 //! page without room for the record, a key that is new or not in its preferred place, memory that cannot be read. All
 //! other events are left to their handlers entirely.
@@ -26,7 +26,7 @@ use aarch64_kprobes::insn::encode::{self, compute};
 use aarch64_kprobes::probe::{AliasableBox, Insertion, Snippet, SnippetError, Step};
 use fallible::{Arc, OutOfMemory};
 
-use crate::fetch::{BitRange, Extract, Register, RegisterPart, Word};
+use crate::fetch::{BitRange, Register, RegisterPart, Word};
 use crate::format::Width;
 use crate::host::Offsets;
 use crate::recorder::Recorder;
@@ -236,20 +236,16 @@ impl Steps {
     /// steps load it.
     fn part(&mut self, RegisterPart { register, bits }: RegisterPart, otherwise: u8) -> Result<u8, NoCode> {
         let whole = self.word(Word { register, is_memory: false, offset: 0 }, otherwise)?;
-        let Extract { from, width, signed } = bits;
-        if width == Width::W64 && from == 0 {
+        if bits.bits() == 64 {
             return Ok(whole);
         }
-        self.extract(BitRange { low: from, bits: width.bits() as u8, signed }, whole, otherwise)?;
+        self.extract(bits, whole, otherwise)?;
         Ok(otherwise)
     }
 
     /// Extracts these bits of register `from` into `to`.
-    fn extract(&mut self, BitRange { low, bits, signed }: BitRange, from: u8, to: u8) -> Result<(), NoCode> {
-        if bits == 0 || low > 64 - bits.min(64) {
-            return Err(NoCode::Stub);
-        }
-        self.instructions([compute::extract(signed, to, from, low, bits)])
+    fn extract(&mut self, range: BitRange, from: u8, to: u8) -> Result<(), NoCode> {
+        self.instructions([compute::extract(range.is_signed(), to, from, range.low(), range.bits())])
     }
 
     /// Loads a number of this width from memory into `to`.

@@ -1,7 +1,7 @@
 //! Recording stubs: numbers of registers and of memory, written straight into the ring.
 //!
-//! A record is written in whole words. A field that is narrower is put together with its neighbours in a register, so
-//! that a record without gaps needs no access that is unaligned, and no byte of it is left as it was.
+//! A record is written in whole words. Numbers that are narrower, or lie across two words, are put together in a
+//! register, so that no store is unaligned and each word is stored once.
 
 use core::mem::offset_of;
 
@@ -10,7 +10,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Branch, Condition};
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::{NoCode, OTHER, Steps, THREAD, ZERO, load};
-use crate::fetch::{FetchProgram, Ops, Part, Word};
+use crate::fetch::{FetchProgram, Ops, PackedNumber, Word};
 use crate::format::{Shape, Width};
 use crate::recorder::{Flags, Recorder};
 use crate::ring::{PAGE, RECORD_HEADER, Ring};
@@ -27,7 +27,7 @@ impl Steps {
     /// Records a hit, unless recording is off. Masks interrupts for it, unless they are masked already.
     pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), NoCode> {
         let spare = self.spare;
-        if matches!(&recorder.program, FetchProgram::Ops(Ops { parts: None, .. })) {
+        if matches!(&recorder.program, FetchProgram::Ops(Ops { packed: None, .. })) {
             return Err(NoCode::Stub);
         }
         if !is_masked {
@@ -47,7 +47,7 @@ impl Steps {
         }
         match &recorder.program {
             FetchProgram::Words(words) | FetchProgram::Block(words) => self.words(recorder, words)?,
-            FetchProgram::Ops(ops) => self.parts(recorder, ops.parts.as_deref().unwrap_or_default())?,
+            FetchProgram::Ops(ops) => self.packed(recorder, ops.packed.as_deref().unwrap_or_default())?,
         }
         self.common(recorder)?;
         self.head(recorder)?;
@@ -125,55 +125,61 @@ impl Steps {
     }
 
     /// Writes numbers of any width, each word of the record once.
-    fn parts(&mut self, recorder: &Recorder, parts: &[Part]) -> Result<(), NoCode> {
+    fn packed(&mut self, recorder: &Recorder, numbers: &[PackedNumber]) -> Result<(), NoCode> {
         const WORD: u8 = 64;
         let spare = self.spare;
-        // The place of the next word, and the register that has as much of it as there is.
-        let (mut place, mut begun) = (RECORD_HEADER + recorder.shape().size(), None);
-        for part in parts {
-            let at = RECORD_HEADER + usize::from(part.at);
-            while place + 8 <= at {
-                self.store(begun.take(), place)?;
-                place += 8;
+        // The byte at which the next word is, and the register with the numbers that it has so far.
+        let (mut next, mut begun) = (RECORD_HEADER + recorder.shape().size(), None);
+        for number in numbers {
+            let at = RECORD_HEADER + usize::from(number.at);
+            while next + 8 <= at {
+                self.store(begun.take(), next)?;
+                next += 8;
             }
-            let value = self.fetch(part, OTHER)?;
-            let (low, bits) = (8 * (at - place) as u8, 8 * part.size);
+            let value = self.fetch(number, OTHER)?;
+            let (low, bits) = (8 * (at - next) as u8, 8 * number.size);
             if bits == WORD && low == 0 {
-                self.store(Some(value), place)?;
-                place += 8;
+                self.store(Some(value), next)?;
+                next += 8;
                 continue;
             }
-            // As much as this word has room for; the rest begins the next one.
+            // As many bits as this word has room for; the rest begins the next one.
             let first = bits.min(WORD - low);
             match begun {
-                None => self.instructions([compute::place(spare, value, low, first)])?,
+                None => self.instructions([compute::insert_in_zeros(spare, value, low, first)])?,
                 Some(_) => self.instructions([compute::insert(spare, value, low, first)])?,
             }
             begun = Some(spare);
             if low + first == WORD {
-                self.store(begun.take(), place)?;
-                place += 8;
+                self.store(begun.take(), next)?;
+                next += 8;
             }
             if first < bits {
                 self.instructions([compute::extract(false, spare, value, first, bits - first)])?;
                 begun = Some(spare);
             }
         }
-        if begun.is_some() { self.store(begun, place) } else { Ok(()) }
+        // More words follow only if the fields of the format were changed.
+        while next < recorder.length() {
+            self.store(begun.take(), next)?;
+            next += 8;
+        }
+        Ok(())
     }
 
     /// Returns a register whose low bits hold the number: its own register, or `otherwise`, into which steps load it.
-    fn fetch(&mut self, part: &Part, otherwise: u8) -> Result<u8, NoCode> {
-        let mut value = match part.reads.is_empty() {
-            true => self.word(Word { register: part.register, is_memory: false, offset: 0 }, otherwise)?,
-            false => self.base(part.register)?,
+    fn fetch(&mut self, number: &PackedNumber, otherwise: u8) -> Result<u8, NoCode> {
+        let &PackedNumber { register, ref reads, width, bits, .. } = number;
+        let mut value = match reads.is_empty() {
+            true => self.word(Word { register, is_memory: false, offset: 0 }, otherwise)?,
+            false => self.base(register)?,
         };
-        for (number, &offset) in (1..).zip(&part.reads) {
-            let width = if number == part.reads.len() { part.width } else { Width::W64 };
+        for (count, &offset) in (1..).zip(reads) {
+            let width = if count == reads.len() { width } else { Width::W64 };
             self.read(value, offset, width, otherwise)?;
             value = otherwise;
         }
-        if let Some(bits) = part.bits {
+        if let Some(bits) = bits {
             self.extract(bits, value, otherwise)?;
             value = otherwise;
         }

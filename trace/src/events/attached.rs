@@ -15,7 +15,7 @@ use crate::definition::{
     self, ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, EventKind, Expression, Family, Named, Origin,
     Problem,
 };
-use crate::fetch::{Extract, Fetch, Source, Taken};
+use crate::fetch::{BitRange, Fetch, Source, Taken};
 use crate::format::{self, Base, Field, Format, Type};
 use crate::host::Symbols;
 
@@ -239,15 +239,15 @@ impl<'a, P: Armed> Attached<'a, P> {
             (taken, Some(own)) if kind.base.size() > width => {
                 let signed = matches!(field.kind.base, Base::Signed(_));
                 match taken {
-                    Taken::Bits(part) if part.width.bytes() >= width => {
-                        Taken::Bits(Extract { from: part.from, width: own, signed })
+                    Taken::Bits(part) if usize::from(part.bits()) >= 8 * width => {
+                        Taken::Bits(part.narrowed(own, signed))
                     }
-                    Taken::Bits(part) if part.signed && !signed => {
+                    Taken::Bits(part) if part.is_signed() && !signed => {
                         let reason = "this field extends a number with a sign to one without: give it the same type";
                         return Err(ResolveError::new(Problem::Type, reason));
                     }
                     Taken::Bits(part) => Taken::Bits(part),
-                    _ => Taken::Bits(Extract { from: 0, width: own, signed }),
+                    _ => Taken::Bits(BitRange::low_bits(own, signed)),
                 }
             }
             (taken, _) => taken,

@@ -396,7 +396,7 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                 let mut settings = Settings::new(true).unwrap();
                 settings.set_filter(&filter, &event.format().fields, FindFunction::NONE).unwrap();
                 let plan = settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap();
-                assert!(plan.as_ref().is_none_or(|plan| plan.of_registers.is_some() == is_quick), "{line}: {filter}");
+                assert!(plan.as_ref().is_none_or(|plan| plan.register_tests.is_some() == is_quick), "{line}: {filter}");
                 drop(event.recorder().plan().replace(plan));
                 (0..HITS).for_each(|time| hit(0x1000, time));
                 settings.set_enabled(false);

@@ -15,7 +15,7 @@ use super::resolve::{self, EntryValue, keep};
 use crate::definition::{
     self, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Definition, EventKind, Named, Origin, Problem, is_name,
 };
-use crate::fetch::{Extract, Fetch, Register, Source, Taken};
+use crate::fetch::{BitRange, Fetch, Register, Source, Taken};
 use crate::format::{Base, Type, Width};
 use crate::host::Symbols;
 
@@ -639,7 +639,8 @@ impl<'a> Signature<'a> {
         let is_longer = kind.base.size() as u64 > bytes && !kind.base.is_text();
         let taken = match width(bytes) {
             Some(width) if (bit > 0 || is_longer) && kind.count == 0 => {
-                Taken::Bits(Extract { from: bit, width, signed: matches!(base, Base::Signed(_)) })
+                let range = BitRange::new(bit, width.bits() as u8, matches!(base, Base::Signed(_)));
+                Taken::Bits(range.ok_or_else(|| self.no_value(&whole, id, named.at))?)
             }
             _ => Taken::Whole,
         };

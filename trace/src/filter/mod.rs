@@ -141,7 +141,7 @@ impl Filter {
     }
 
     /// Returns the tests in a form that needs only registers; `None` if a test looks at anything else.
-    pub(crate) fn of_registers(&self) -> Result<Option<Box<[Test<RegisterQuestion>]>>, OutOfMemory> {
+    pub(crate) fn register_tests(&self) -> Result<Option<Box<[Test<RegisterQuestion>]>>, OutOfMemory> {
         let of = |Test { question, yes, no }: &Test| {
             let Question::Number { number, range } = question else { return None };
             Some(Test { question: RegisterQuestion { part: number.part()?, range: *range }, yes: *yes, no: *no })
@@ -206,7 +206,7 @@ pub(crate) enum Question {
     Text { text: HitString, pattern: Pattern },
 }
 
-/// Whether a number of the hit itself, not of its record, is in the range.
+/// Whether a register, or a part of one, is in the range.
 #[derive(Clone, Debug)]
 pub(crate) struct RegisterQuestion {
     pub(crate) part: RegisterPart,
@@ -248,7 +248,7 @@ impl Number {
     pub(crate) fn is_signed(self) -> bool {
         match self {
             Self::Field { signed, .. } => signed,
-            Self::Register(part) => part.bits.signed,
+            Self::Register(part) => part.bits.is_signed(),
             Self::Task => true,
             Self::Cpu | Self::Time(_) => false,
         }

@@ -438,7 +438,8 @@ fn narrow(number: Number, value: u64) -> u64 {
         Number::Field { size, signed, .. } => (u32::from(size), signed),
         Number::Cpu => (4, false),
         Number::Task => (4, true),
-        Number::Register(part) => (part.bits.width.bytes() as u32, part.bits.signed),
+        // It takes the place of a field, to which the value has been truncated.
+        Number::Register(part) => (8, part.bits.is_signed()),
         Number::Time(_) => (8, false),
     };
     let unused = 64 - 8 * size.min(8);

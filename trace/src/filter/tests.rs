@@ -213,8 +213,9 @@ fn operators_bind_as_in_c_and_nest() {
 fn every_small_formula_means_what_it_says() {
     let hit = Hit::new();
     let operators = ["&&", "||"];
-    // The factor is odd, so each formula has its turn, and those that follow each other differ in all their parts.
-    for number in tried((0..1024_u32).map(|turn| turn * 389 % 1024)) {
+    // The factor is odd, so each formula has its turn. It has bits of each part, so those that follow each other differ
+    // in all parts.
+    for number in tried((0..1024_u32).map(|turn| turn * 437 % 1024)) {
         let (bits, choice, negated) = (number & 15, number >> 4 & 7, number >> 7);
         let value = |index: u32| bits >> index & 1 == 1;
         let test = |index: u32| if value(index) { "u==200" } else { "u==1" };

@@ -83,8 +83,8 @@ pub(crate) enum StubCounters {
     None,
 }
 
-/// A histogram whose key is a register or a part of one, and whose values are so, too. A hit is counted without looking
-/// at anything else.
+/// A histogram whose key and values are registers or parts of registers. A hit is counted without looking at anything
+/// else.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) histogram: Arc<Histogram>,

@@ -3,8 +3,7 @@
 use kprobes_random::{assert_tried, tried::tried};
 
 use super::*;
-use crate::fetch::{Extract, Register};
-use crate::format::Width;
+use crate::fetch::{BitRange, Register};
 use crate::hit::action::tests::{Hit, ON, RESOURCES};
 use crate::host::{Function, Symbols};
 use crate::trigger::settings::Settings;
@@ -163,13 +162,13 @@ fn the_tables_of_cpus_are_merged_and_what_has_no_room_is_counted() {
 /// records.
 #[test]
 fn registers_are_counted_alike_where_nothing_else_is_looked_at() {
-    let part = |from, width, signed| {
-        let bits = Extract { from, width, signed };
+    let part = |low, bits, signed| {
+        let bits = BitRange::new(low, bits, signed).unwrap();
         Number::Register(RegisterPart { register: Register::x(5).unwrap(), bits })
     };
     let word = |number| match number {
-        Number::Field { size: 8, signed, .. } => part(0, Width::W64, signed),
-        Number::Field { size: 4, signed, offset, .. } if offset > 8 => part(8, Width::W32, signed),
+        Number::Field { size: 8, signed, .. } => part(0, 64, signed),
+        Number::Field { size: 4, signed, offset, .. } if offset > 8 => part(8, 32, signed),
         other => other,
     };
     let settings = |trigger: &str, enabled: bool, number: &dyn Fn(Number) -> Number| {

@@ -61,7 +61,7 @@ pub struct Plan {
     /// Whether nothing in the plan looks at the record, so that a record is made only if it is kept.
     pub(crate) is_direct: bool,
     /// The filter, if the plan only records what the filter accepts, and the filter looks only at registers.
-    pub(crate) of_registers: Option<Box<[Test<RegisterQuestion>]>>,
+    pub(crate) register_tests: Option<Box<[Test<RegisterQuestion>]>>,
 }
 
 /// A trigger with its operands in the places that this probe has them in.
@@ -75,7 +75,7 @@ pub(crate) struct Bound {
     pub(crate) values: Box<[Number]>,
     /// Whether the trigger is a histogram with variables or expressions, which look at the record.
     is_linked: bool,
-    /// The fast path, if the trigger is a histogram of all hits by one word.
+    /// The fast path, if the trigger is a histogram of all hits by a register or a part of one.
     pub(crate) tally: Option<Tally>,
 }
 
@@ -97,7 +97,8 @@ impl Plan {
         let has_conditional_trigger = triggers.iter().any(Bound::is_conditional);
         let emits = triggers.iter().any(Bound::emits);
         let only_filters = triggers.is_empty() && !stacks && followed.is_none();
-        let of_registers = filter.as_ref().filter(|_| only_filters).map(Filter::of_registers).transpose()?.flatten();
+        let register_tests =
+            filter.as_ref().filter(|_| only_filters).map(Filter::register_tests).transpose()?.flatten();
         let followed = followed.cloned();
         let attached = fallible::boxed_slice(attached.iter().cloned())?;
         Ok(Self {
@@ -112,7 +113,7 @@ impl Plan {
             emits,
             attached,
             is_direct,
-            of_registers,
+            register_tests,
         })
     }
 }
@@ -134,7 +135,7 @@ impl Plan {
 impl Plan {
     /// Returns what a hit has to do, if a stub can do it.
     pub(crate) fn work(&self) -> Work<'_> {
-        match (self.records, self.of_registers.as_deref(), &*self.triggers) {
+        match (self.records, self.register_tests.as_deref(), &*self.triggers) {
             (Some(true), Some(tests), _) => Work::Record(tests),
             (Some(false), _, [bound]) if bound.filter.is_none() => Work::Count(bound),
             _ => Work::Other,

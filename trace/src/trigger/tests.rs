@@ -2,9 +2,8 @@
 
 use super::settings::{Resources, SetError, Settings};
 use super::*;
-use crate::fetch::{Extract, Register, RegisterPart};
+use crate::fetch::{BitRange, Register, RegisterPart};
 use crate::filter::FindFunction;
-use crate::format::Width;
 use crate::hit::action::tests::{Hit, ON, RESOURCES};
 use aarch64_kprobes::probe::CpuWords;
 use alloc::vec::Vec;
@@ -288,14 +287,14 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     let mut hit = Hit::with(200, -3, 77, "t");
     hit.frame.x[5] = 77;
     hit.frame.x[6] = 0x01ff_ffff_fd55;
-    let part = |number, from, width, signed| {
-        let (register, bits) = (Register::x(number).unwrap(), Extract { from, width, signed });
+    let part = |number, low, bits, signed| {
+        let (register, bits) = (Register::x(number).unwrap(), BitRange::new(low, bits, signed).unwrap());
         Number::Register(RegisterPart { register, bits })
     };
     let offset = |name| hit.format.field(name).unwrap().offset as u16;
     let number = |number| match number {
-        Number::Field { offset: place, signed, .. } if place == offset("x") => part(5, 0, Width::W64, signed),
-        Number::Field { offset: place, signed, .. } if place == offset("s") => part(6, 8, Width::W32, signed),
+        Number::Field { offset: place, signed, .. } if place == offset("x") => part(5, 0, 64, signed),
+        Number::Field { offset: place, signed, .. } if place == offset("s") => part(6, 8, 32, signed),
         Number::Field { offset: 4, .. } => Number::Task,
         _ => number,
     };

@@ -19,8 +19,8 @@ use crate::trigger::{Bound, Plan};
 type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);
 
 impl Plan {
-    /// Counts a hit on the CPU numbered `cpu`, if the plan does nothing else and needs only registers. Returns whether the
-    /// plan was of this kind; then there is nothing left to do.
+    /// Counts a hit on the CPU numbered `cpu`, if the plan does nothing else and needs only registers. Returns whether
+    /// the plan was of this kind; then there is nothing left to do.
     #[inline(always)]
     pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
         let [Bound { tally: Some(tally), trigger, .. }] = &*self.triggers else { return false };

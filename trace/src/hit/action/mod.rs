@@ -68,7 +68,7 @@ impl Plan {
     /// record the hit. `None` if the plan needs more.
     #[inline(always)]
     pub(crate) fn filter_fast(&self, registers: Registers<'_>) -> Option<bool> {
-        let tests = self.of_registers.as_deref()?;
+        let tests = self.register_tests.as_deref()?;
         Some(accept::accepts_registers(tests, registers) && self.recording.is_on())
     }
 

@@ -4,7 +4,7 @@
 use aarch64_kprobes::exception::nofault;
 
 use super::{RecordedHit, Registers};
-use crate::fetch::{FetchProgram, Op, Ops, Register, Shift, Target, Word};
+use crate::fetch::{BitRange, FetchProgram, Op, Ops, Register, Target, Word};
 use crate::format::Width;
 use crate::functions::Functions;
 use crate::hit::action::{HitState, Verdict, Walk};
@@ -165,14 +165,13 @@ impl Draft<'_> {
             }
             Op::Follow(offset) => return follow(value, offset, Width::W64),
             Op::Read(offset, width) => return follow(value, offset, width),
-            Op::Bits(shift) => return value.map(|value| shift.apply(value)),
-            Op::Extract(part) => return value.map(|value| part.apply(value)),
+            Op::Bits(range) => return value.map(|value| range.apply(value)),
             Op::Length => self.slice = value,
             Op::Slice(target) => self.slice(target, value),
             Op::Store(target, width) => self.store(target, width, value),
-            Op::Array(target, width, offset, count, shift, unread) => {
+            Op::Array(target, width, offset, count, range, unread) => {
                 let start = value.map(|value| value.wrapping_add_signed(offset));
-                let mask = self.array(target, width, count, start, shift);
+                let mask = self.array(target, width, count, start, range);
                 self.put(unread.into(), Width::W64, mask);
             }
             Op::Text(target, offset, longest) => {
@@ -236,11 +235,12 @@ impl Draft<'_> {
     }
 
     /// Stores the values of an array. Returns a mask of those that could not be read, bit 0 for the first.
-    fn array(&mut self, target: Target, width: Width, count: u8, start: Option<u64>, shift: Shift) -> u64 {
+    fn array(&mut self, target: Target, width: Width, count: u8, start: Option<u64>, range: Option<BitRange>) -> u64 {
         let mut unread = 0;
         for index in 0..usize::from(count) {
             let offset = index * width.bytes();
-            let value = follow(start, offset as i64, width).map(|value| shift.apply(value));
+            let value = follow(start, offset as i64, width);
+            let value = value.map(|value| range.map_or(value, |range| range.apply(value)));
             let at = target.at.wrapping_add(offset as u16);
             self.store(Target { at, ..target }, width, value);
             unread |= u64::from(value.is_none()) << (index & 63);
@@ -423,16 +423,6 @@ impl Functions {
             least -= 1;
         }
         found
-    }
-}
-
-impl Shift {
-    /// Returns the bitfield of `value`.
-    #[inline(always)]
-    fn apply(self, value: u64) -> u64 {
-        let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
-        let cut = |value: u64| value << unused >> unused;
-        cut(value << (self.left & 63)) >> (self.right & 63)
     }
 }
 

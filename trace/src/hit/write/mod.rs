@@ -147,7 +147,7 @@ impl Recorder {
         }
     }
 
-    /// Handles a hit whose plan only counts under a word. Returns false, and has done nothing, if the plan is another
+    /// Handles a hit whose plan only counts by registers. Returns false, and has done nothing, if the plan is another
     /// one.
     ///
     /// # Safety
@@ -161,8 +161,8 @@ impl Recorder {
         }
     }
 
-    /// Records a hit if nothing about it is unusual: the plan only filters by words, the record consists of words, and
-    /// the page has room. Otherwise returns false, and has done nothing.
+    /// Records a hit if nothing about it is unusual: the plan only filters by registers, the record consists of words,
+    /// and the page has room. Otherwise returns false, and has done nothing.
     ///
     /// # Safety
     ///
