@@ -17,7 +17,7 @@ const ERRORS: &str = include_str!("../../../tests/console/program-errors.txt");
 const PROGRAMS: &str = include_str!("../../../tests/console/programs.txt");
 const REFERENCE: &str = include_str!("../../../docs/language.md");
 const GUIDE: &str = include_str!("../../../docs/bpftrace-guide.md");
-const TYPED_GUIDE: &str = include_str!("../../../tests/console/bpftrace-guide.txt");
+const TYPED_GUIDE: &str = include_str!("../../../tests/console/smp1/bpftrace-guide.txt");
 const PROMPT: &str = "kprobes> ";
 
 /// Lists one of each kind of problem. A missing kind does not compile.
