@@ -935,7 +935,7 @@ fn the_clock_can_count_records() {
     let mut stats = String::new();
     events.write_stats(&mut stats, 0, clock, 9).unwrap();
     assert!(stats.contains("oldest event ts: 3\nnow ts: 4\n"), "{stats}");
-    let hits = if cfg!(miri) { 500 } else { 5000 };
+    let hits = if cfg!(miri) { 200 } else { 5000 };
     (0..hits).for_each(|time| hit(0x1000, 5 + time));
     let all = times(trace(&events, usize::MAX));
     let last = format!("{}:", 3 + hits);
@@ -1122,7 +1122,7 @@ fn removing_unregisters_and_keeps_what_was_recorded() {
     assert!(trace(&events, 9).contains(": one: (f+0x0/0x10) arg1=0x0"));
     define(&mut events, "p:three f").unwrap();
     assert_eq!(events.iter().last().unwrap().number(), 8, "the number of an event of which there are records");
-    (0..if cfg!(miri) { 300 } else { 500 }).for_each(|time| hit(0x2000, time));
+    (0..if cfg!(miri) { 200 } else { 500 }).for_each(|time| hit(0x2000, time));
     assert_eq!(remove(&mut events, "-:g/"), Ok(1));
     assert_eq!(events.removed.len(), 1, "an event without records is forgotten");
     assert_eq!(events.remove_all(None), Ok(()));

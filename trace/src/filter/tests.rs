@@ -148,8 +148,8 @@ fn a_number_is_a_cpu_of_a_list_or_not() {
 fn lists_of_cpus_cannot_make_a_filter_long() {
     let list = "cpu & CPUS{0-N:1/2}";
     let several = |count: usize| alloc::vec![list; count].join(" || ");
-    assert!(accepts(&several(8), &Hit::new()));
     assert_tried!(refused(&several(9)), (Problem::TooManyTests, several(8).len() + 4));
+    assert_tried!(accepts(&several(8), &Hit::new()), true);
 }
 
 #[test]

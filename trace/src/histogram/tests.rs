@@ -1,6 +1,7 @@
 //! Histograms count, and print as in Linux.
 
-use kprobes_random::{assert_tried, tried::tried};
+use kprobes_random::assert_tried;
+use kprobes_random::tried::{is_tried, tried};
 
 use super::*;
 use crate::fetch::{BitRange, Register};
@@ -151,8 +152,10 @@ fn the_tables_of_cpus_are_merged_and_what_has_no_room_is_counted() {
         hit
     });
     assert_tried!(entries("hist:keys=x", hits), ["{ x:          5 } hitcount:          4"]);
-    let text = shown(&settings("hist:keys=x:size=128", (0..130).chain(0..130).map(hit)));
-    assert!(text.ends_with("\nTotals:\n    Hits: 256\n    Entries: 128\n    Dropped: 4\n"), "{text}");
+    if is_tried() {
+        let text = shown(&settings("hist:keys=x:size=128", (0..130).chain(0..130).map(hit)));
+        assert!(text.ends_with("\nTotals:\n    Hits: 256\n    Entries: 128\n    Dropped: 4\n"), "{text}");
+    }
     let mut elsewhere = hit(5);
     elsewhere.context.cpu = 9;
     assert!(shown(&settings("hist:keys=x", [elsewhere])).ends_with("Hits: 0\n    Entries: 0\n    Dropped: 0\n"));
@@ -182,13 +185,13 @@ fn registers_are_counted_alike_where_nothing_else_is_looked_at() {
         hit.frame.x[5] = x;
         plan.tallies(hit.state().registers, cpu)
     };
-    for trigger in [
-        "hist:keys=x.log2:vals=x",
-        "hist:keys=x:vals=x,s",
+    for trigger in tried([
+        "hist:keys=x:vals=x,s:size=512",
         "hist:keys=s:vals=x.hex",
+        "hist:keys=x.log2:vals=x",
         "hist:keys=x.buckets=10",
         "hist:keys=x:size=128",
-    ] {
+    ]) {
         let (quickly, quick) = settings(trigger, false, &word);
         let (otherwise, plan) = settings(trigger, false, &|number| number);
         for x in (0..200).chain(50..150).step_by(if cfg!(miri) { 23 } else { 1 }).chain([0x00ff_ffff_fe03, u64::MAX]) {

@@ -229,7 +229,9 @@ mod tests {
 
     #[test]
     fn records_of_every_length_come_through() {
-        let lengths: Vec<usize> = (8..300).chain([4000, 4055, 4056]).chain((8..200).rev()).collect();
+        let step = if cfg!(miri) { 17 } else { 1 };
+        let lengths = (8..300).step_by(step).chain([4000, 4055, 4056]).chain((8..200).rev().step_by(step));
+        let lengths: Vec<usize> = lengths.collect();
         let records: Vec<Event> =
             lengths.iter().map(|&length| (length as u64, 0, (0..length).map(|at| at as u8).collect())).collect();
         let made = pages(&records);
