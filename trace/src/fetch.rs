@@ -110,7 +110,7 @@ pub enum Taken {
     Padded(u16),
 }
 
-/// Some bits of a word that are a number of their own. They are within the word.
+/// Some bits of a word of 64 bits that are a number of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitRange {
     low: u8,
@@ -316,7 +316,7 @@ pub(crate) struct Ops {
     pub data: Box<[u8]>,
     /// The index that [`Op::Symbol`] looks names up in.
     pub functions: Option<Arc<Functions>>,
-    /// What a stub records in their place, in the order of the record; `None` if it cannot.
+    /// The numbers from which a stub makes the record, in its order; `None` if a stub cannot record the event.
     pub packed: Option<Box<[PackedNumber]>>,
 }
 
@@ -345,7 +345,7 @@ impl FetchProgram {
 
     /// Creates the program for the struct of a static event, which has no address of the probe in front.
     pub fn of_static(arguments: &[Fetch], fields: &[Field]) -> Result<Self, OutOfMemory> {
-        // Texts are not packed, and a record without a text is a block.
+        // Nothing is packed in an empty room: a stub would write the address of the probe over the first field.
         Ok(match Self::new(arguments, fields.iter(), 0..0, None)? {
             Self::Words(words) => Self::Block(words),
             other => other,
@@ -389,7 +389,7 @@ impl RegisterPart {
             (Taken::Whole, None) => BitRange::low_bits(width, signed),
             (Taken::Whole, Some(of)) => BitRange::new(of.offset, of.width, false).filter(|_| !signed)?,
             (Taken::Bits(part), None) if u32::from(part.bits()) >= width.bits() => part.narrowed(width, signed),
-            // A signed number that is extended in a field without a sign is neither of both.
+            // The sign would be extended to the size of the field, and no further.
             (Taken::Bits(part), None) => Some(*part).filter(|part| signed || !part.is_signed())?,
             _ => return None,
         };
@@ -415,14 +415,17 @@ impl PackedNumber {
         }
         let bits = match (&argument.taken, kind.bits) {
             (Taken::Whole, None) => None,
-            (Taken::Whole, Some(of)) => BitRange::new(of.offset, of.width, false),
+            (Taken::Whole, Some(of)) => match BitRange::new(of.offset, of.width, false) {
+                Some(range) => Some(range),
+                None => return Ok(None),
+            },
             (Taken::Bits(part), None) => Some(*part),
             _ => return Ok(None),
         };
         let width = match (argument.reads.is_empty(), &argument.taken) {
             // The stack has words.
             (true, _) => Width::W64,
-            (false, Taken::Bits(part)) => Width::of_bits(part.bits()),
+            (false, Taken::Bits(part)) => Width::of_bits(part.low() + part.bits()),
             (false, _) => width,
         };
         let reads = fallible::boxed_slice(offsets.filter_map(|offset| i32::try_from(offset).ok()))?;
@@ -511,7 +514,7 @@ fn compile(
         }
         (_, last, _) => {
             let part = if let Taken::Bits(part) = argument.taken { Some(part) } else { None };
-            let width = part.map_or(bits, |part| Width::of_bits(part.bits()));
+            let width = part.map_or(bits, |part| Width::of_bits(part.low() + part.bits()));
             last.map(|offset| Op::Read(offset, width)).map_or(Ok(()), &mut push)?;
             part.into_iter().chain(range).try_for_each(|range| push(Op::Bits(range)))?;
             push(Op::Store(target, bits))

@@ -1,10 +1,10 @@
 //! The actions of an event as code for the stub of its probe.
 //!
 //! A stub can record an event whose record consists of numbers, after a filter that looks only at registers: the usual
-//! event with a function's arguments. It writes the record straight into the ring. Or a
-//! stub can count in a histogram by numbers, if the event is not recorded. It leaves unusual hits to the handler: a
-//! page without room for the record, a key that is new or not in its preferred place, memory that cannot be read. All
-//! other events are left to their handlers entirely.
+//! event with a function's arguments. It writes the record straight into the ring. Or a stub can count in a histogram
+//! by numbers, if the event is not recorded. It leaves unusual hits to the handler: a page without room for the record,
+//! a key that is new or not in its preferred place, memory that cannot be read. All other events are left to their
+//! handlers entirely.
 //!
 //! A return is recorded in the same way, by code at the return. That code cannot be exchanged while calls are in
 //! progress, so it stays as long as the event exists. While there is a plan (the event has a filter or a trigger, or is

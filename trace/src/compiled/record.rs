@@ -128,7 +128,7 @@ impl Steps {
     fn packed(&mut self, recorder: &Recorder, numbers: &[PackedNumber]) -> Result<(), NoCode> {
         const WORD: u8 = 64;
         let spare = self.spare;
-        // The byte at which the next word is, and the register with the numbers that it has so far.
+        // The byte of the next word, and the register in which it is put together, once it has a number.
         let (mut next, mut begun) = (RECORD_HEADER + recorder.shape().size(), None);
         for number in numbers {
             let at = RECORD_HEADER + usize::from(number.at);

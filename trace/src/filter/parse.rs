@@ -438,7 +438,7 @@ fn narrow(number: Number, value: u64) -> u64 {
         Number::Field { size, signed, .. } => (u32::from(size), signed),
         Number::Cpu => (4, false),
         Number::Task => (4, true),
-        // It takes the place of a field, to which the value has been truncated.
+        // Registers take the place of fields in filters that have been parsed.
         Number::Register(part) => (8, part.bits.is_signed()),
         Number::Time(_) => (8, false),
     };
