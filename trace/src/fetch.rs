@@ -139,6 +139,17 @@ impl BitRange {
         Self { low: self.low, bits: if bits < self.bits { bits } else { self.bits }, signed }
     }
 
+    /// Returns the smallest width whose low bits have the range.
+    #[must_use]
+    pub const fn width(self) -> Width {
+        match self.low + self.bits {
+            0..=8 => Width::W8,
+            9..=16 => Width::W16,
+            17..=32 => Width::W32,
+            _ => Width::W64,
+        }
+    }
+
     /// Returns the number of bits below the range.
     #[must_use]
     pub const fn low(self) -> u8 {
@@ -191,6 +202,18 @@ impl Source {
 }
 
 impl Taken {
+    /// Returns the bits of the value that a field of this width has, as a number with or without a sign; `None` if no
+    /// bits are that.
+    pub(crate) fn number(&self, width: Width, signed: bool) -> Option<BitRange> {
+        match self {
+            Self::Whole => Some(BitRange::low_bits(width, signed)),
+            Self::Bits(part) if u32::from(part.bits()) >= width.bits() => Some(part.narrowed(width, signed)),
+            // The sign would be extended to the size of the field, and no further.
+            Self::Bits(part) => Some(*part).filter(|part| signed || !part.is_signed()),
+            Self::Text(..) | Self::Padded(_) => None,
+        }
+    }
+
     fn try_copy(&self) -> Result<Self, OutOfMemory> {
         Ok(match self {
             Self::Whole => Self::Whole,
@@ -386,11 +409,8 @@ impl RegisterPart {
         let signed = field.signed;
         let width = field.kind.base.width().filter(|_| field.kind.count == 0)?;
         let bits = match (&argument.taken, field.kind.bits) {
-            (Taken::Whole, None) => BitRange::low_bits(width, signed),
             (Taken::Whole, Some(of)) => BitRange::new(of.offset, of.width, false).filter(|_| !signed)?,
-            (Taken::Bits(part), None) if u32::from(part.bits()) >= width.bits() => part.narrowed(width, signed),
-            // The sign would be extended to the size of the field, and no further.
-            (Taken::Bits(part), None) => Some(*part).filter(|part| signed || !part.is_signed())?,
+            (taken, None) => taken.number(width, signed)?,
             _ => return None,
         };
         Some(Self { register, bits })
@@ -425,7 +445,7 @@ impl PackedNumber {
         let width = match (argument.reads.is_empty(), &argument.taken) {
             // The stack has words.
             (true, _) => Width::W64,
-            (false, Taken::Bits(part)) => Width::of_bits(part.low() + part.bits()),
+            (false, Taken::Bits(part)) => part.width(),
             (false, _) => width,
         };
         let reads = fallible::boxed_slice(offsets.filter_map(|offset| i32::try_from(offset).ok()))?;
@@ -514,7 +534,7 @@ fn compile(
         }
         (_, last, _) => {
             let part = if let Taken::Bits(part) = argument.taken { Some(part) } else { None };
-            let width = part.map_or(bits, |part| Width::of_bits(part.low() + part.bits()));
+            let width = part.map_or(bits, |part| part.width());
             last.map(|offset| Op::Read(offset, width)).map_or(Ok(()), &mut push)?;
             part.into_iter().chain(range).try_for_each(|range| push(Op::Bits(range)))?;
             push(Op::Store(target, bits))

@@ -15,7 +15,7 @@ use crate::definition::{
     self, ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, EventKind, Expression, Family, Named, Origin,
     Problem,
 };
-use crate::fetch::{BitRange, Fetch, Source, Taken};
+use crate::fetch::{Fetch, Source, Taken};
 use crate::format::{self, Base, Field, Format, Type};
 use crate::host::Symbols;
 
@@ -238,17 +238,9 @@ impl<'a, P: Armed> Attached<'a, P> {
             // Wider than the field: what the field holds is extended.
             (taken, Some(own)) if kind.base.size() > width => {
                 let signed = matches!(field.kind.base, Base::Signed(_));
-                match taken {
-                    Taken::Bits(part) if usize::from(part.bits()) >= 8 * width => {
-                        Taken::Bits(part.narrowed(own, signed))
-                    }
-                    Taken::Bits(part) if part.is_signed() && !signed => {
-                        let reason = "this field extends a number with a sign to one without: give it the same type";
-                        return Err(ResolveError::new(Problem::Type, reason));
-                    }
-                    Taken::Bits(part) => Taken::Bits(part),
-                    _ => Taken::Bits(BitRange::low_bits(own, signed)),
-                }
+                let reason = "this field extends a number with a sign to one without: give it the same type";
+                let range = taken.number(own, signed).ok_or_else(|| ResolveError::new(Problem::Type, reason))?;
+                Taken::Bits(range)
             }
             (taken, _) => taken,
         };

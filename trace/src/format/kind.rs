@@ -83,17 +83,6 @@ impl Width {
         8 * self.bytes() as u32
     }
 
-    /// Returns the smallest width that has room for so many bits.
-    #[must_use]
-    pub const fn of_bits(bits: u8) -> Self {
-        match bits {
-            0..=8 => Self::W8,
-            9..=16 => Self::W16,
-            17..=32 => Self::W32,
-            _ => Self::W64,
-        }
-    }
-
     /// Returns the width for a decimal number of bits; `None` if it is not 8, 16, 32 or 64.
     #[must_use]
     pub fn of(bits: &str) -> Option<Self> {
