@@ -57,8 +57,7 @@ pub struct Recorder {
     pub(crate) rings: &'static Rings,
     pub(crate) event: u16,
     pub(crate) shape: Shape,
-    /// The size of a record in the ring, in bytes, if the program is [`FetchProgram::Words`]; otherwise of its fields
-    /// alone.
+    /// The size of a record in the ring, in bytes, with its header and without the texts after its fields.
     pub(crate) size: usize,
     pub(crate) program: FetchProgram,
     /// The fields that are registers or parts of registers, by offset and size in the record, in bytes.
@@ -138,7 +137,7 @@ impl Recorder {
             FetchProgram::Words(_) | FetchProgram::Block(_) => {
                 RECORD_HEADER + fields.next_multiple_of(8).max(8 * words)
             }
-            FetchProgram::Ops(_) => fields,
+            FetchProgram::Ops(_) => RECORD_HEADER + fields,
         };
         let (registers, entry) = (Box::default(), Box::default());
         let plan = PlanCell::default();
@@ -161,14 +160,6 @@ impl Recorder {
     /// Whether the event records the returns of a function.
     pub(crate) fn is_of_returns(&self) -> bool {
         self.shape == Shape::Return
-    }
-
-    /// Returns the length of a record in the ring, with its header, in bytes, without the texts after its fields.
-    pub(crate) fn length(&self) -> usize {
-        match &self.program {
-            FetchProgram::Words(_) | FetchProgram::Block(_) => self.size,
-            FetchProgram::Ops(_) => RECORD_HEADER + self.size,
-        }
     }
 
     /// Replaces a field of the record by its source, if that is a register, a part of one, or the number of the task.

@@ -220,10 +220,16 @@ impl Steps {
     /// load it.
     fn word(&mut self, word: Word, otherwise: u8) -> Result<u8, NoCode> {
         let Word { register, is_memory, offset } = word;
-        if is_memory {
-            let base = self.base(register)?;
-            return self.read(base, offset, Width::W64, otherwise).map(|()| otherwise);
+        if !is_memory {
+            return self.whole(register, otherwise);
         }
+        let base = self.base(register)?;
+        self.read(base, offset, Width::W64, otherwise).map(|()| otherwise)
+    }
+
+    /// Returns a register that holds the value of `register`: that itself, if it can be stored, or `otherwise`, into
+    /// which steps load it.
+    fn whole(&mut self, register: Register, otherwise: u8) -> Result<u8, NoCode> {
         match register {
             Register::PC if self.is_of_returns => Err(NoCode::Stub),
             Register::PC => self.address(otherwise).map(|()| otherwise),
@@ -235,7 +241,7 @@ impl Steps {
     /// Returns a register that holds the number: its own register if that has nothing else, or `otherwise`, into which
     /// steps load it.
     fn part(&mut self, RegisterPart { register, bits }: RegisterPart, otherwise: u8) -> Result<u8, NoCode> {
-        let whole = self.word(Word { register, is_memory: false, offset: 0 }, otherwise)?;
+        let whole = self.whole(register, otherwise)?;
         if bits.bits() == 64 {
             return Ok(whole);
         }

@@ -66,7 +66,7 @@ impl Steps {
             encode::load_at(RING, Snippet::CPU, RING),
             encode::load_pair(LAST, self.place, RING, offset_of!(Ring, last) as i16),
             compute::extract(false, spare, LAST, LOW, BITS),
-            compute::compare(spare, last_place(recorder.length().next_multiple_of(8))),
+            compute::compare(spare, last_place(recorder.size.next_multiple_of(8))),
         ])?;
         self.push(Step::Call(Branch::If(Condition::Hi)))?;
         const { assert!(cfg!(loom) || offset_of!(Ring, page) == offset_of!(Ring, last) + 8) };
@@ -160,7 +160,7 @@ impl Steps {
             }
         }
         // More words follow only if the fields of the format were changed.
-        while next < recorder.length() {
+        while next < recorder.size {
             self.store(begun.take(), next)?;
             next += 8;
         }
@@ -171,7 +171,7 @@ impl Steps {
     fn fetch(&mut self, number: &PackedNumber, otherwise: u8) -> Result<u8, NoCode> {
         let &PackedNumber { register, ref reads, width, bits, .. } = number;
         let mut value = match reads.is_empty() {
-            true => self.word(Word { register, is_memory: false, offset: 0 }, otherwise)?,
+            true => self.whole(register, otherwise)?,
             false => self.base(register)?,
         };
         for (count, &offset) in (1..).zip(reads) {
@@ -193,15 +193,14 @@ impl Steps {
 
     /// Writes the header of the record, and publishes the record.
     fn head(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
-        let (length, spare) = (recorder.length() as u16, self.spare);
-        self.push(Step::Number(spare, length.into()))?;
+        let (size, spare) = (recorder.size as u16, self.spare);
+        self.push(Step::Number(spare, size.into()))?;
         self.instructions([compute::read_counter(OTHER)])?;
         self.pair(spare, OTHER, 0)?;
         self.instructions([encode::load_pair(spare, OTHER, THREAD, self.offsets.name as i16)])?;
         self.pair(spare, OTHER, 16)?;
         const { assert!(cfg!(loom) || offset_of!(Ring, last) == 0) };
-        let size = length.next_multiple_of(8);
-        self.instructions([encode::add(LAST, LAST, size), compute::store_release(LAST, RING)])
+        self.instructions([encode::add(LAST, LAST, size.next_multiple_of(8)), compute::store_release(LAST, RING)])
     }
 
     /// Stores two words at byte `at` of the record.

@@ -46,10 +46,7 @@ impl Recorder {
         if let Some(address) = hit.return_address {
             *return_address = address;
         }
-        let length = match &self.program {
-            FetchProgram::Words(_) | FetchProgram::Block(_) => self.size - RECORD_HEADER,
-            FetchProgram::Ops(_) => self.size,
-        };
+        let length = self.size - RECORD_HEADER;
         let mut draft = Draft { words, length, faults: 0, slice: None };
         match &self.program {
             FetchProgram::Words(words) | FetchProgram::Block(words) => {
