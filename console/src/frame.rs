@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use aarch64_kprobes::insn::{Access, Indirect, Op, Registers, StackPointer, Verdict, classify};
+use aarch64_kprobes::insn::{Indirect, Op, RegisterAccess, Registers, StackPointer, Verdict, classify};
 use fallible::OutOfMemory;
 
 /// x29, the frame pointer (AAPCS64, section 6.4.6).
@@ -119,7 +119,7 @@ fn after(word: u32, before: Known) -> Known {
     let frame = if word & !(0xfff << 10) == SET_FRAME {
         Some(stack + i64::from(word >> 10 & 0xfff))
     } else {
-        frame.filter(|_| (Access::of(word).writes & FRAME_POINTER).is_empty())
+        frame.filter(|_| (RegisterAccess::of(word).writes & FRAME_POINTER).is_empty())
     };
     Known::Heights(Heights { stack: stack_after, frame })
 }

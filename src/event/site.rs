@@ -174,7 +174,7 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::insn::{Access, Op, Verdict, classify};
+    use crate::insn::{Op, RegisterAccess, Verdict, classify};
 
     #[test]
     fn a_filter_has_what_was_added_and_little_else() {
@@ -194,7 +194,7 @@ mod tests {
             let word = compare_zero_register(distance).unwrap();
             let Verdict::Simulate(operation @ Op::CompareBranch { .. }) = classify(word) else { panic!("{word:#x}") };
             assert_eq!(operation.branch_offset(), Some(distance as i32));
-            let access = Access::of(word);
+            let access = RegisterAccess::of(word);
             assert!(access.reads.is_empty() && access.writes.is_empty(), "{access:?}");
         }
         assert_eq!(compare_zero_register(1 << 20), None);

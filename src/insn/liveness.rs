@@ -1,7 +1,7 @@
 //! Determines which registers hold a value that is still needed at an instruction.
 //!
 //! A register is dead if it is written before it is read on every path that execution can take. The paths are followed
-//! one after the other, by [`Access`], through branches and into called functions. A walk looks at a bounded number of
+//! one after the other, by [`RegisterAccess`], through branches and into called functions. A walk looks at a bounded number of
 //! instructions, uses a bounded amount of memory, and allocates nothing. When it reaches a bound, the registers for
 //! which it has not found a writer count as needed.
 //!
@@ -29,7 +29,7 @@ use walk::{Begin, CALLEE_STEPS_MAX, DEPTH, PATHS_MAX, Walk};
 
 use super::classify;
 use super::op::{Indirect, Op};
-use super::registers::{Access, Registers};
+use super::registers::{RegisterAccess, Registers};
 use super::survey::{Row, offset};
 use super::verdict::Verdict;
 
@@ -167,7 +167,7 @@ impl ScratchPreservers {
         for at in bounds.clone().step_by(4) {
             let Some(word) = read(at) else { return Registers::NONE };
             let verdict = classify(word);
-            registers = registers - Access::under(verdict, word).writes;
+            registers = registers - RegisterAccess::under(verdict, word).writes;
             let other = match verdict {
                 Verdict::Simulate(Op::BranchLink { offset }) => Some(offset),
                 Verdict::Simulate(
@@ -252,7 +252,7 @@ pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
         {
             return SCRATCH;
         }
-        handed = handed | Access::under(verdict, word).writes & SCRATCH;
+        handed = handed | RegisterAccess::under(verdict, word).writes & SCRATCH;
     }
     handed
 }

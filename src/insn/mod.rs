@@ -38,7 +38,9 @@
 //! point and vectors) under their names.
 
 mod classify;
+mod continuation;
 mod data;
+mod decode;
 // For the crates that compile programs.
 #[doc(hidden)]
 pub mod encode;
@@ -51,6 +53,7 @@ mod relocate;
 mod resolve;
 mod results;
 mod survey;
+mod synchronization;
 mod verdict;
 
 pub use classify::classify;
@@ -68,19 +71,25 @@ pub use verdict::{Reason, Verdict};
 #[doc(hidden)]
 pub use {
     crate::exception::simulate::{Environment, Fault, Guard, holds},
-    classify::{compare_and_branch_offset, may_branch, modifies_next},
+    classify::{
+        compare_and_branch_offset, is_exception_or_system, is_floating, may_branch, modifies_next,
+        returns_authenticated,
+    },
+    continuation::Continuation,
     data::may_read_data,
+    decode::{Instruction, LoadSize, Shift},
     encode::{BRK_KPROBE, BRK_STEP, branch, brk},
     exclusive::may_be_load,
     liveness::{
         SCRATCH, ScratchPreservers, changes_task, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return,
     },
     memory::{Exclusive, exclusive},
-    registers::{Access, StackPointer},
+    registers::{RegisterAccess, StackPointer},
     relocate::{MAX_WORDS, Relocation, boost, origin, relocate},
     resolve::Resolved,
     results::ScratchResults,
     survey::Survey,
+    synchronization::{Synchronization, synchronization},
 };
 
 #[cfg(test)]

@@ -107,14 +107,14 @@ impl fmt::Display for Registers {
 
 /// The registers that an instruction reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct RegisterAccess {
     /// All registers that it may read.
     pub reads: Registers,
     /// The registers that it writes in full.
     pub writes: Registers,
 }
 
-impl Access {
+impl RegisterAccess {
     const NONE: Self = Self { reads: Registers::NONE, writes: Registers::NONE };
     const UNKNOWN: Self = Self { reads: Registers::ALL, writes: Registers::NONE };
 
@@ -142,33 +142,38 @@ impl Access {
         }
     }
 
-    /// Returns whether the instruction `word`, which is executed from a slot, changes no registers besides those that it
-    /// writes in full. Others change some of the flags, several registers, or those for vectors.
+    /// Returns the registers that the instruction `word` may write, also those that it writes in part, or not on every
+    /// execution. All registers, if nothing is known about it.
     #[must_use]
-    pub const fn is_complete(word: u32) -> bool {
-        match field(word, 28, 25) {
-            0b1000 | 0b1001 => true,
-            0b1010 | 0b1011 => {
-                /// MRS x0, RNDR and RNDRRS, which change the flags.
-                const RANDOM: [u32; 2] = [0xd53b_2400, 0xd53b_2420];
-                let is_barrier = word & 0xffff_f01f == 0xd503_301f;
-                let is_read = field(word, 31, 20) == 0xd53 && word & !0x1f != RANDOM[0] && word & !0x1f != RANDOM[1];
-                is_read || is_barrier
+    pub const fn may_write(word: u32) -> Registers {
+        let access = Self::of(word);
+        let writes = match field(word, 28, 25) {
+            0b1000 | 0b1001 | 0b0101 => access.writes,
+            // Not RMIF, SETF8 and SETF16, which change some of the flags.
+            0b1101 if field(word, 24, 21) == 0b0000 && !matches!(field(word, 15, 10), 0 | 0b001000..=0b001111) => {
+                access.writes.with(FLAGS)
             }
-            0b0101 => true,
-            // Not RMIF, SETF8 and SETF16.
-            0b1101 if field(word, 24, 21) == 0b0000 => matches!(field(word, 15, 10), 0 | 0b001000..=0b001111),
-            0b1101 => true,
-            0b0111 | 0b1111 => false,
-            _ if bit(word, 26) => false,
+            0b1101 => access.writes,
+            0b1010 | 0b1011 => may_write_in_system(word, access.writes),
+            // FMOV and conversions write a general register, and comparisons the flags.
+            0b0111 | 0b1111 => at(word, 0).with(FLAGS),
+            // Structures of vectors move the address in their base.
+            0b0110 if field(word, 29, 28) == 0b00 => at(word, 5),
+            0b0110 | 0b1110 => access.writes,
             // Not the loads and stores of tags, and not atomics of two registers.
-            _ if field(word, 29, 28) == 0b01 => bit(word, 24) && !bit(word, 21) && field(word, 11, 10) == 0,
+            _ if field(word, 29, 28) == 0b01 && bit(word, 24) && (bit(word, 21) || field(word, 11, 10) != 0) => {
+                Registers::ALL
+            }
             // Not LD64B and its kin.
             _ if field(word, 29, 28) == 0b11 && !bit(word, 24) && bit(word, 21) && field(word, 11, 10) == 0 => {
-                matches!(field(word, 15, 12), 0b0000..=0b1000 | 0b1100)
+                match field(word, 15, 12) {
+                    0b0000..=0b1000 | 0b1100 => access.writes,
+                    _ => Registers::ALL,
+                }
             }
-            _ => true,
-        }
+            _ => access.writes,
+        };
+        if matches!(access, Self::UNKNOWN) { Registers::ALL } else { writes }
     }
 
     const fn reads(mut self, registers: Registers) -> Self {
@@ -194,8 +199,8 @@ const fn at(word: u32, low: u32) -> Registers {
     Registers::x(number(word, low))
 }
 
-const fn simulated(op: Op) -> Access {
-    const NONE: Access = Access::NONE;
+const fn simulated(op: Op) -> RegisterAccess {
+    const NONE: RegisterAccess = RegisterAccess::NONE;
     match op {
         Op::Nop | Op::Branch { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => NONE,
         Op::Address { rd, .. } | Op::AddressOfPage { rd, .. } => NONE.writes(Registers::x(rd)),
@@ -211,15 +216,15 @@ const fn simulated(op: Op) -> Access {
     }
 }
 
-const fn indirect(kind: Indirect, target: Registers) -> Access {
-    let branch = Access::NONE.reads(target);
+const fn indirect(kind: Indirect, target: Registers) -> RegisterAccess {
+    let branch = RegisterAccess::NONE.reads(target);
     if matches!(kind, Indirect::Call) { branch.writes(LINK) } else { branch }
 }
 
 /// Data processing (immediate), without the instructions that read the program counter (C4.1.92).
-const fn immediate(word: u32) -> Access {
+const fn immediate(word: u32) -> RegisterAccess {
     let (rd, rn) = (at(word, 0), at(word, 5));
-    let access = Access::NONE.writes(rd);
+    let access = RegisterAccess::NONE.writes(rd);
     // BFM, MOVK.
     let keeps = if field(word, 30, 29) == 0b01 { rd } else { Registers::NONE };
     match field(word, 25, 23) {
@@ -234,7 +239,7 @@ const fn immediate(word: u32) -> Access {
 }
 
 /// System instructions (C4.1.94).
-const fn system(word: u32) -> Access {
+const fn system(word: u32) -> RegisterAccess {
     /// op0 to op2 of NZCV. The lowest bit of op0 is that of the group.
     const NZCV: u32 = 0b101_1010_0001_0000;
     let rt = at(word, 0);
@@ -242,37 +247,53 @@ const fn system(word: u32) -> Access {
     match field(word, 23, 19) {
         0b00000 => match field(word, 15, 12) {
             // WFET, WFIT.
-            1 => Access::NONE.reads(rt),
+            1 => RegisterAccess::NONE.reads(rt),
             2 => hint(field(word, 11, 5)),
             // CFINV, XAFLAG, AXFLAG.
-            4 if field(word, 18, 16) == 0 && field(word, 7, 5) <= 2 => Access::NONE.reads(FLAGS),
-            _ => Access::NONE,
+            4 if field(word, 18, 16) == 0 && field(word, 7, 5) <= 2 => RegisterAccess::NONE.reads(FLAGS),
+            _ => RegisterAccess::NONE,
         },
         // SYS, MSR.
-        0b00001..=0b00011 => Access::NONE.reads(rt).writes(flags),
+        0b00001..=0b00011 => RegisterAccess::NONE.reads(rt).writes(flags),
         // SYSL, MRS.
-        0b00101..=0b00111 => Access::NONE.reads(flags).writes(rt),
-        _ => Access::UNKNOWN,
+        0b00101..=0b00111 => RegisterAccess::NONE.reads(flags).writes(rt),
+        _ => RegisterAccess::UNKNOWN,
+    }
+}
+
+/// Returns the registers that a branch, or an instruction of the group of system instructions, may write, given those
+/// that it does.
+const fn may_write_in_system(word: u32, writes: Registers) -> Registers {
+    /// MRS x0, RNDR and RNDRRS, which change the flags.
+    const RANDOM: [u32; 2] = [0xd53b_2400, 0xd53b_2420];
+    let is_random = word & !0x1f == RANDOM[0] || word & !0x1f == RANDOM[1];
+    match field(word, 31, 20) {
+        // Barriers.
+        0xd50 if word & 0xffff_f01f == 0xd503_301f => writes,
+        0xd53 if !is_random => writes,
+        0xd50 | 0xd51 => writes.with(FLAGS),
+        0xd52..=0xd5f => writes.with(at(word, 0)).with(FLAGS),
+        _ => writes,
     }
 }
 
 /// Hints, by CRm:op2.
-const fn hint(number: u32) -> Access {
+const fn hint(number: u32) -> RegisterAccess {
     match number {
         // XPACLRI; PACIAZ to AUTIBSP.
-        7 | 24..=31 => Access::NONE.reads(LINK).writes(LINK),
+        7 | 24..=31 => RegisterAccess::NONE.reads(LINK).writes(LINK),
         // PACIA1716, PACIB1716, AUTIA1716, AUTIB1716.
-        8 | 10 | 12 | 14 => Access::NONE.reads(Registers::from_to(16, 17)).writes(Registers::x(17)),
+        8 | 10 | 12 | 14 => RegisterAccess::NONE.reads(Registers::from_to(16, 17)).writes(Registers::x(17)),
         // CHKFEAT.
-        40 => Access::NONE.reads(Registers::x(16)),
-        _ => Access::NONE,
+        40 => RegisterAccess::NONE.reads(Registers::x(16)),
+        _ => RegisterAccess::NONE,
     }
 }
 
 /// Data processing (register) (C4.1.95).
-const fn register(word: u32) -> Access {
+const fn register(word: u32) -> RegisterAccess {
     let (rd, rn, rm) = (at(word, 0), at(word, 5), at(word, 16));
-    let access = Access::NONE.reads(rn.with(rm)).writes(rd);
+    let access = RegisterAccess::NONE.reads(rn.with(rm)).writes(rd);
     let sets = bit(word, 29);
     if !bit(word, 28) {
         // Logical (shifted register) has ANDS and BICS with opc 11; add and subtract have a bit for it.
@@ -285,16 +306,16 @@ const fn register(word: u32) -> Access {
             // Checked pointer.
             0b001000..=0b001111 => access,
             // RMIF, SETF8, SETF16: some of the flags.
-            _ => Access::NONE.reads(rn.with(FLAGS)),
+            _ => RegisterAccess::NONE.reads(rn.with(FLAGS)),
         },
         // Conditional compare: with a register, or an immediate in its place.
-        0b0010 if bit(word, 11) => Access::NONE.reads(rn.with(FLAGS)).writes(FLAGS),
-        0b0010 => Access::NONE.reads(rn.with(rm).with(FLAGS)).writes(FLAGS),
+        0b0010 if bit(word, 11) => RegisterAccess::NONE.reads(rn.with(FLAGS)).writes(FLAGS),
+        0b0010 => RegisterAccess::NONE.reads(rn.with(rm).with(FLAGS)).writes(FLAGS),
         0b0100 => access.reads(FLAGS),
         // One source. PACIA and its kin also read their destination.
         0b0110 if bit(word, 30) && !sets => {
             let signs = if field(word, 20, 16) == 1 { rd } else { Registers::NONE };
-            Access::NONE.reads(rn.with(signs)).writes(rd)
+            RegisterAccess::NONE.reads(rn.with(signs)).writes(rd)
         }
         0b0110 => access.flags_if(sets),
         // SMULH, UMULH; the others with three sources add.
@@ -304,24 +325,24 @@ const fn register(word: u32) -> Access {
 }
 
 /// Floating point and vectors: a general register, if there is one, is in the place of the first operand (C4.1.96).
-const fn vector(word: u32) -> Access {
-    Access::NONE.reads(at(word, 5).with(FLAGS))
+const fn vector(word: u32) -> RegisterAccess {
+    RegisterAccess::NONE.reads(at(word, 5).with(FLAGS))
 }
 
-const fn exclusive(word: u32) -> Access {
+const fn exclusive(word: u32) -> RegisterAccess {
     let second = if bit(word, 21) { at(word, 10) } else { Registers::NONE };
     let (data, base) = (at(word, 0).with(second), at(word, 5));
     if bit(word, 22) {
-        Access::NONE.reads(base).writes(data)
+        RegisterAccess::NONE.reads(base).writes(data)
     } else {
-        Access::NONE.reads(base.with(data)).writes(at(word, 16))
+        RegisterAccess::NONE.reads(base.with(data)).writes(at(word, 16))
     }
 }
 
 /// Loads and stores, without exclusives and literals (C4.1.94).
-const fn memory(word: u32) -> Access {
+const fn memory(word: u32) -> RegisterAccess {
     let is_vector = bit(word, 26);
-    let access = Access::NONE.reads(at(word, 5));
+    let access = RegisterAccess::NONE.reads(at(word, 5));
     match (field(word, 29, 28), bit(word, 24)) {
         (0b00, _) if is_vector => access.reads(at(word, 16)),
         (0b00, false) => ordered(word),
@@ -346,16 +367,16 @@ const fn memory(word: u32) -> Access {
             // LDRAA, LDRAB, pre-indexed by bit 11.
             (true, form) => write_back(word, access.writes(at(word, 0)), form & 2 != 0),
         },
-        _ => Access::UNKNOWN,
+        _ => RegisterAccess::UNKNOWN,
     }
 }
 
-const fn write_back(word: u32, access: Access, is_indexed: bool) -> Access {
+const fn write_back(word: u32, access: RegisterAccess, is_indexed: bool) -> RegisterAccess {
     if is_indexed { access.writes(at(word, 5)) } else { access }
 }
 
 /// Adds the data register of a single load or store. A vector load or store, or a prefetch, has none.
-const fn transfer(word: u32, access: Access) -> Access {
+const fn transfer(word: u32, access: RegisterAccess) -> RegisterAccess {
     let rt = at(word, 0);
     match (field(word, 31, 30), field(word, 23, 22)) {
         _ if bit(word, 26) => access,
@@ -366,27 +387,29 @@ const fn transfer(word: u32, access: Access) -> Access {
 }
 
 /// LDAR, STLR and their kin, CAS and CASP.
-const fn ordered(word: u32) -> Access {
+const fn ordered(word: u32) -> RegisterAccess {
     let (rt, rn, rs) = (number(word, 0), at(word, 5), number(word, 16));
     match (bit(word, 23), bit(word, 21)) {
-        (true, false) if bit(word, 22) => Access::NONE.reads(rn).writes(Registers::x(rt)),
-        (true, false) => Access::NONE.reads(rn.with(Registers::x(rt))),
-        (true, true) => Access::NONE.reads(rn.with(Registers::x(rt)).with(Registers::x(rs))).writes(Registers::x(rs)),
+        (true, false) if bit(word, 22) => RegisterAccess::NONE.reads(rn).writes(Registers::x(rt)),
+        (true, false) => RegisterAccess::NONE.reads(rn.with(Registers::x(rt))),
+        (true, true) => {
+            RegisterAccess::NONE.reads(rn.with(Registers::x(rt)).with(Registers::x(rs))).writes(Registers::x(rs))
+        }
         _ => {
             let (new, old) = (Registers::x(rt).with(Registers::x(rt | 1)), Registers::x(rs).with(Registers::x(rs | 1)));
-            Access::NONE.reads(rn.with(new).with(old)).writes(old)
+            RegisterAccess::NONE.reads(rn.with(new).with(old)).writes(old)
         }
     }
 }
 
 /// Atomic memory operations.
-const fn atomic(word: u32, access: Access) -> Access {
+const fn atomic(word: u32, access: RegisterAccess) -> RegisterAccess {
     match field(word, 15, 12) {
         _ if bit(word, 26) => access,
         0b0000..=0b1000 => access.reads(at(word, 16)).writes(at(word, 0)),
         // LDAPR.
         0b1100 => access.writes(at(word, 0)),
-        _ => Access::UNKNOWN,
+        _ => RegisterAccess::UNKNOWN,
     }
 }
 

@@ -446,10 +446,9 @@ unsafe fn masked_original(address: usize) -> Original {
 }
 
 /// Returns whether `word` may stand where the image has another, or at the site of a static event: false for most words
-/// that do neither. An armed probe leaves BRK or B in the text, and a site holds NOP or B. The two tests are those for
-/// B (C6.2), and for the group of exceptions, hints and system instructions (C4.1), which BRK and NOP are in.
+/// that do neither. An armed probe leaves BRK or B in the text, and a site holds NOP or B.
 const fn needs_look_up(word: u32) -> bool {
-    word >> 26 == 0b00_0101 || word >> 25 == 0b110_1010
+    encode::branch_target(word, 0).is_some() || insn::is_exception_or_system(word)
 }
 
 /// Returns the virtual addresses at which no probe is accepted: the code that runs while a probe is being handled.

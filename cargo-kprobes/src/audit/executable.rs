@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use aarch64_kprobes::insn::{Op, Verdict, classify};
+use aarch64_kprobes::insn::{Instruction, Op, Verdict, classify};
 use anyhow::{Context, Result, anyhow, ensure};
 use object::{
     Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf,
@@ -160,9 +160,11 @@ fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
             Verdict::Simulate(Op::Address { offset, .. }) => found.push(at.wrapping_add_signed(offset.into())),
             Verdict::Simulate(Op::AddressOfPage { rd, offset }) => {
                 let page = (at & !0xfff).wrapping_add_signed(offset);
-                let adds = |word: &&u32| **word & 0xffc0_0000 == 0x9100_0000 && **word >> 5 & 0x1f == u32::from(rd);
-                let add = words[index + 1..].iter().take(APART).find(adds);
-                found.extend(add.map(|add| page + u64::from(add >> 10 & 0xfff)));
+                let sum = |word: &u32| match Instruction::decode(*word)? {
+                    Instruction::AddImmediate { rn, addend, .. } if rn == rd => Some(page.wrapping_add_signed(addend)),
+                    _ => None,
+                };
+                found.extend(words[index + 1..].iter().take(APART).find_map(sum));
             }
             _ => {}
         }

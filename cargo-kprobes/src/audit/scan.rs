@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aarch64_kprobes::insn::{Op, Synchronization, Verdict, classify, is_floating, synchronization};
+
 use super::{
     executable::{Executable, Function},
-    instruction::{Flow, Synchronization, flow, is_floating, synchronization},
-    registers::{JumpTable, Registers, Value},
+    flow::{Flow, flow},
+    register_values::{JumpTable, RegisterValues, Value},
     waiting,
 };
 
@@ -62,7 +64,7 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
     let range = executable.function(entry)?.range.clone();
     let declared = callees.declared_frame(entry);
     let mut body = Body { frame: declared.unwrap_or(0), ..Body::default() };
-    let mut states = BTreeMap::from([(entry, Registers::at_entry())]);
+    let mut states = BTreeMap::from([(entry, RegisterValues::at_entry())]);
     let mut successors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut call_sites: BTreeMap<(u64, Option<u64>), CallSite> = BTreeMap::new();
     let mut indirect_in_outlined = Vec::new();
@@ -79,7 +81,7 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
         }
         let next = at + 4;
         let offset = |offset: i64| at.wrapping_add_signed(offset);
-        let mut leave = |state: &Registers, target: Option<u64>| {
+        let mut leave = |state: &RegisterValues, target: Option<u64>| {
             let depth = state.depth().or(declared).unwrap_or(0);
             call_sites.insert((at, target), CallSite { at, target, depth });
         };
@@ -177,7 +179,7 @@ fn outlined(executable: &Executable, entry: u64) -> bool {
 
 /// Executes the outlined function at `entry` with the values in `state`. Returns its indirect calls, which count as the
 /// caller's, because declarations name the caller.
-fn execute_outlined(executable: &Executable, entry: u64, state: &mut Registers) -> Vec<CallSite> {
+fn execute_outlined(executable: &Executable, entry: u64, state: &mut RegisterValues) -> Vec<CallSite> {
     let mut indirect = Vec::new();
     let mut at = entry;
     while let Some(word) = executable.word(at) {
@@ -233,7 +235,8 @@ fn constant(value: Value) -> Option<u64> {
 /// instructions that count as reached.
 fn jump_table(executable: &Executable, range: &std::ops::Range<u64>, at: u64, value: Value) -> Option<BTreeSet<u64>> {
     let Value::Target { base, shift, table: JumpTable { address, size, signed } } = value else { return None };
-    let has_own_base = executable.word(base).is_some_and(|word| word & !31 == 0x1000_0000);
+    let reads_itself = |word| matches!(classify(word), Verdict::Simulate(Op::Address { offset: 0, .. }));
+    let has_own_base = executable.word(base).is_some_and(reads_itself);
     let reads = if has_own_base { base } else { at.saturating_sub(8) }..=at;
     let mut targets = BTreeSet::new();
     for index in 0..LONGEST_TABLE {

@@ -13,14 +13,15 @@
 //! A counter (LDXR, ADD, STXR, and again if that failed) is none of these. A suspected function has to be declared: as
 //! a lock, or as free of locks.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use aarch64_kprobes::insn::{Op, Verdict, classify};
+use aarch64_kprobes::insn::{MemoryAccess, Op, RegisterAccess, Registers, Synchronization, Verdict, classify};
 
 use super::{
     executable::Executable,
-    instruction::{Flow, Synchronization, flow},
-    registers::{Registers, Value},
+    flow::{Flow, flow},
+    register_values::{RegisterValues, Value},
     scan::kind,
 };
 
@@ -31,7 +32,7 @@ type Edges = BTreeMap<u64, Vec<u64>>;
 pub fn find(
     executable: &Executable,
     successors: &Edges,
-    states: &BTreeMap<u64, Registers>,
+    states: &BTreeMap<u64, RegisterValues>,
 ) -> Option<(u64, &'static str)> {
     let atomics: BTreeMap<u64, Synchronization> =
         states.keys().filter_map(|&at| Some((at, kind(executable, at)?))).collect();
@@ -63,7 +64,7 @@ fn compares(executable: &Executable, atomics: &BTreeMap<u64, Synchronization>, l
 fn waiting_loop(
     executable: &Executable,
     successors: &Edges,
-    states: &BTreeMap<u64, Registers>,
+    states: &BTreeMap<u64, RegisterValues>,
     atomics: &BTreeMap<u64, Synchronization>,
 ) -> Option<(u64, &'static str)> {
     let has_barrier = atomics.values().any(|atomic| *atomic == Synchronization::Barrier);
@@ -151,9 +152,9 @@ fn cycles(edges: &Edges) -> Vec<BTreeSet<u64>> {
 }
 
 /// Returns the first load of a loop that only reads addresses that do not change in it. `None` for other loops.
-fn rereads(executable: &Executable, states: &BTreeMap<u64, Registers>, members: &BTreeSet<u64>) -> Option<u64> {
+fn rereads(executable: &Executable, states: &BTreeMap<u64, RegisterValues>, members: &BTreeSet<u64>) -> Option<u64> {
     let mut loads = Vec::new();
-    let mut written = BTreeSet::new();
+    let mut written = Registers::NONE;
     for &at in members {
         let word = executable.word(at)?;
         match flow(word) {
@@ -161,54 +162,26 @@ fn rereads(executable: &Executable, states: &BTreeMap<u64, Registers>, members: 
             Flow::Jump(_) | Flow::Condition(_) | Flow::JumpRegister(_) => continue,
             _ => return None,
         }
-        // Loads and stores are the group x1x0 in bits 28 to 25 (C4.1).
-        if word >> 25 & 0b0101 == 0b0100 {
-            if !is_plain_load(word) {
-                return None;
-            }
-            loads.push((at, word));
+        let address = Cell::new(Registers::NONE);
+        let access = MemoryAccess::of(word, at, 0, |number| {
+            address.set(address.get() | Registers::x(number));
+            0
+        });
+        let is_literal = matches!(classify(word), Verdict::Simulate(Op::LoadLiteral { .. }));
+        match access {
+            Some(access) if access.stores => return None,
+            Some(_) => loads.push((at, if is_literal { Registers::NONE } else { address.get() })),
+            None => {}
         }
-        written.insert(word & 0x1f);
-        if word & 0x3a40_0000 == 0x2840_0000 {
-            written.insert(word >> 10 & 0x1f);
-        }
+        written = written | RegisterAccess::may_write(word);
     }
-    let changes = |at: u64, number: u32| {
-        let is_constant = matches!(states[&at].get(number as u8), Value::Constant(_));
-        written.contains(&number) && !is_constant
-    };
-    let moves = |&(at, word): &(u64, u32)| {
-        let by_register = word & 0x3b20_0c00 == 0x3820_0800;
-        changes(at, word >> 5 & 0x1f) || by_register && changes(at, word >> 16 & 0x1f)
+    let moves = |&(at, address): &(u64, Registers)| {
+        let changes = |number: u8| {
+            let is_constant = matches!(states[&at].get(number), Value::Constant(_));
+            !(address & written & Registers::x(number)).is_empty() && !is_constant
+        };
+        (0..31).any(changes)
     };
     let (first, _) = *loads.first()?;
     loads.iter().all(|load| !moves(load)).then_some(first)
-}
-
-/// Whether the word, of the group of loads and stores, only loads, without writing its base back.
-fn is_plain_load(word: u32) -> bool {
-    let literal = word & 0x3b00_0000 == 0x1800_0000;
-    let pair = word & 0x3a40_0000 == 0x2840_0000 && word >> 23 & 1 == 0;
-    let one = word & 0x3800_0000 == 0x3800_0000 && word >> 22 & 0b11 != 0;
-    // LDRAA and LDRAB are pre-indexed if bit 11 is set.
-    let writes_back = word & 0x3b20_0400 == 0x3800_0400 || word & 0xff20_0c00 == 0xf820_0c00;
-    let atomic = word & 0x3b20_0c00 == 0x3820_0000;
-    literal || pair || one && !writes_back && !atomic
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_plain_load;
-
-    #[test]
-    fn a_plain_load_leaves_its_base_as_it_is() {
-        // LDR, LDP and LDRAB at an offset.
-        for word in [0xf940_0001, 0xa940_0801, 0xf8a0_0401] {
-            assert!(is_plain_load(word), "{word:#x}");
-        }
-        // STR; LDR, LDP, LDRAA and LDRAB that are pre- or post-indexed; LDADD.
-        for word in [0xf900_0001, 0xf840_8c01, 0xf840_8401, 0xa8c1_0801, 0xf860_0c20, 0xf8a0_0c01, 0xf8e2_0001] {
-            assert!(!is_plain_load(word), "{word:#x}");
-        }
-    }
 }

@@ -4,8 +4,8 @@
 //! Nothing here reads the program counter. The engine's own code uses no floating-point registers, so a slot finds
 //! them as the interrupted code left them.
 
-use super::{bit, field, slot_if, vector};
-use crate::insn::verdict::Verdict;
+use super::{bit, field, slot_if, system, vector};
+use crate::insn::verdict::{Reason, Verdict};
 
 pub(super) const fn classify(word: u32) -> Verdict {
     slot_if(match (bit(word, 31), bit(word, 30), bit(word, 28)) {
@@ -15,6 +15,31 @@ pub(super) const fn classify(word: u32) -> Verdict {
         (true, true, false) => cryptography(word),
         _ => false,
     })
+}
+
+/// Returns whether the instruction `word` reads or writes the registers for floating point and vectors, their status or
+/// their control.
+///
+/// By the encoding index (C4.1): data processing of scalar floating point and SIMD is the group x111 in bits 28 to 25;
+/// loads and stores of its registers are those with V, bit 26, set in the group x1x0; SVE and SME are 0010 and, with
+/// bit 31, 0000. The others are the system registers: FPCR, FPSR and FPMR (S3_3_C4_C4_0 to 2), SVCR (S3_3_C4_C2_2, also
+/// written by MSR with an immediate, that is SMSTART and SMSTOP), and FPEXC32_EL2 (S3_4_C5_C3_0).
+#[must_use]
+pub const fn is_floating(word: u32) -> bool {
+    match field(word, 28, 25) {
+        0b0111 | 0b1111 | 0b0110 | 0b1110 | 0b0010 => true,
+        0b0000 => bit(word, 31),
+        0b1010 if field(word, 31, 24) == 0xd5 => match field(word, 23, 19) {
+            // SMSTART and SMSTOP.
+            0b00000 => matches!(system::classify(word), Verdict::Reject(Reason::Scalable)),
+            // MSR (register); MRS.
+            0b00011 | 0b00111 => {
+                matches!(system::register(word), (_, 3, 4, 4, 0..=2) | (_, 3, 4, 2, 2) | (_, 4, 5, 3, 0))
+            }
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// Half, single and double precision; ptype 10 is a vector's upper half, in FMOV only.

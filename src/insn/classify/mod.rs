@@ -3,7 +3,6 @@
 //! The index groups the words by bits 28 to 25. There is a file for each group, which lists the allocated encodings and
 //! refuses the rest of its group.
 
-mod access;
 mod branch;
 mod float;
 mod immediate;
@@ -11,9 +10,11 @@ mod memory;
 mod newer;
 mod register;
 mod system;
+mod system_registers;
 mod vector;
 
-pub use branch::compare_and_branch_offset;
+pub use branch::{compare_and_branch_offset, returns_authenticated};
+pub use float::is_floating;
 
 use super::verdict::{Reason, Verdict};
 
@@ -63,9 +64,18 @@ pub const fn modifies_next(word: u32) -> bool {
 
 /// Returns false for most words that do not branch, by one test: all branches are in the group of branches, exception
 /// generating and system instructions (C4.1). The oracle calls it for every word.
+#[inline(always)]
 #[must_use]
 pub const fn may_branch(word: u32) -> bool {
     word & 0x1c00_0000 == 0x1400_0000
+}
+
+/// Returns whether the word is an instruction that generates an exception, a hint, or another system instruction
+/// (C4.1.93): BRK and NOP are.
+#[inline(always)]
+#[must_use]
+pub const fn is_exception_or_system(word: u32) -> bool {
+    word >> 25 == 0b110_1010
 }
 
 const UNALLOCATED: Verdict = Verdict::Reject(Reason::Unallocated);

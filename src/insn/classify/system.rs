@@ -22,7 +22,7 @@
 //! when an interrupt is pending even if it is masked (C6.2, WFI), so WFI and WFIT sleep in the slot, and the interrupt
 //! is taken when the probe's last exception returns.
 
-use super::access::{self, Name};
+use super::system_registers::{self, Name};
 use super::{UNALLOCATED, bit, field, number, slot_if};
 use crate::insn::op::Op;
 use crate::insn::verdict::{Reason, Verdict};
@@ -118,20 +118,20 @@ const fn pstate(op1: u32, op2: u32, crm: u32) -> Verdict {
 
 /// SYS and SYSL.
 const fn operation(word: u32) -> Verdict {
-    slot_unless(access::operate(register(word), bit(word, 21)))
+    slot_unless(system_registers::operate(register(word), bit(word, 21)))
 }
 
 const fn read(word: u32) -> Verdict {
     match register(word) {
         DAIF => Verdict::Simulate(Op::ReadDaif { rt: number(word, 0) }),
-        register => slot_unless(access::read(register)),
+        register => slot_unless(system_registers::read(register)),
     }
 }
 
 const fn write(word: u32) -> Verdict {
     match register(word) {
         DAIF => Verdict::Simulate(Op::WriteDaif { rt: number(word, 0) }),
-        register => slot_unless(access::write(register)),
+        register => slot_unless(system_registers::write(register)),
     }
 }
 
@@ -158,7 +158,7 @@ const fn pair(word: u32, translation: Verdict) -> Verdict {
 }
 
 /// Returns the system register or operation that `word` names.
-const fn register(word: u32) -> Name {
+pub(super) const fn register(word: u32) -> Name {
     (field(word, 20, 19), field(word, 18, 16), field(word, 15, 12), field(word, 11, 8), field(word, 7, 5))
 }
 

@@ -6,7 +6,7 @@ use super::Read;
 use super::walk::{DEPTH, STEPS_MAX};
 use crate::insn::classify;
 use crate::insn::op::{Indirect, Op};
-use crate::insn::registers::{Access, Registers, StackPointer};
+use crate::insn::registers::{RegisterAccess, Registers, StackPointer};
 use crate::insn::verdict::Verdict;
 
 /// Returns how many bytes higher than at its entry the stack pointer is when the function at these virtual addresses
@@ -57,7 +57,7 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
         const SET_FRAME: u32 = 0x9100_03fd;
         if word & !(0xfff << 10) == SET_FRAME {
             frame = Some(height + i64::from(word >> 10 & 0xfff));
-        } else if !(Access::under(verdict, word).writes & Registers::x(29)).is_empty() {
+        } else if !(RegisterAccess::under(verdict, word).writes & Registers::x(29)).is_empty() {
             frame = None;
         }
         match verdict {

@@ -6,7 +6,7 @@ use core::cell::Cell;
 use super::{Live, Preserving, Read, ScratchPreservers};
 use crate::insn::classify;
 use crate::insn::op::{Indirect, Op};
-use crate::insn::registers::{Access, Registers};
+use crate::insn::registers::{RegisterAccess, Registers};
 use crate::insn::verdict::{Reason, Verdict};
 
 /// The largest number of instructions that a walk looks at: in the function itself; and, from the first branch on, in a
@@ -275,7 +275,7 @@ impl<'a> Walk<'a> {
         if TRAPS.contains(&word) || verdict == Verdict::Reject(Reason::PermanentlyUndefined) {
             return Ok(END);
         }
-        let Access { reads, writes } = Access::under(verdict, word);
+        let RegisterAccess { reads, writes } = RegisterAccess::under(verdict, word);
         let read = unwritten & reads;
         if !read.is_empty() {
             return Err(Live::Read { register: read.first(), reader: at });

@@ -39,18 +39,18 @@ fn the_registers_are_those_that_an_independent_decoder_names() {
     let words = if cfg!(miri) { 2_000 } else { 4_000_000 };
     for _ in 0..words {
         let word = random.next() as u32;
-        let access = Access::of(word);
+        let access = RegisterAccess::of(word);
         let is_vector = matches!(word >> 25 & 0b111, 0b111) || word >> 25 & 0b111 == 0b110;
         let is_hint = word >> 12 == 0xd5032;
         let bytes = word.to_le_bytes();
         let is_known = decoder.decode_into(&mut instruction, &mut U8Reader::new(&bytes)).is_ok();
         // The decoder drops the highest bit of MSR's register number.
-        if access == Access::UNKNOWN || !is_known || is_hint || instruction.opcode == Opcode::MSR {
+        if access == RegisterAccess::UNKNOWN || !is_known || is_hint || instruction.opcode == Opcode::MSR {
             continue;
         }
         let (named, all) = (named(&instruction), access.reads | access.writes);
         if is_vector {
-            // UMOV, SMOV and FMOV write a general register, which `Access` does not give.
+            // UMOV, SMOV and FMOV write a general register, which `RegisterAccess` does not give.
             let is_move = matches!(instruction.opcode, Opcode::UMOV | Opcode::SMOV | Opcode::FMOV);
             let is_written = is_move || access.writes.is_empty() && word >> 25 & 0b111 == 0b111;
             assert!(is_written || (named - all).is_empty(), "{word:#010x} {instruction}: {all:?}");
@@ -120,12 +120,12 @@ fn what_is_read_is_told_from_what_is_written() {
         (0xd500_401f, "NZCV", ""),                   // cfinv
         (0x9e66_0009, "x0 NZCV", ""),                // fmov x9, d0
     ] {
-        let access = Access::of(word);
+        let access = RegisterAccess::of(word);
         assert_eq!((&*shown(access.reads), &*shown(access.writes)), (reads, writes), "{word:#010x}");
     }
     // svc #0; brk #1; udf #0; hint #127.
     for word in [0xd400_0001, 0xd420_0020, 0, 0xd503_2fff] {
-        assert_eq!(Access::of(word), Access::UNKNOWN, "{word:#010x}");
+        assert_eq!(RegisterAccess::of(word), RegisterAccess::UNKNOWN, "{word:#010x}");
     }
 }
 
@@ -154,5 +154,40 @@ fn movements_of_the_stack_pointer_are_found() {
         (0xd65f_03c0, Moved(0)),       // ret
     ] {
         assert_eq!(StackPointer::after(word), expected, "{word:#010x}");
+    }
+}
+
+#[test]
+fn what_an_instruction_may_write_is_no_less_than_it_does() {
+    let x = Registers::x;
+    for (word, text, expected) in [
+        (0x9100_0420, "add x0, x1, #1", x(0)),
+        (0x9100_43ff, "add sp, sp, #16", Registers::NONE),
+        (0xf100_0420, "subs x0, x1, #1", x(0) | FLAGS),
+        (0xba00_042f, "rmif x1, #0, #15", FLAGS),
+        (0xf840_8420, "ldr x0, [x1], #8", x(0) | x(1)),
+        (0xa9c1_0820, "ldp x0, x2, [x1, #16]!", x(0) | x(1) | x(2)),
+        (0xf900_0020, "str x0, [x1]", Registers::NONE),
+        (0xfd40_0020, "ldr d0, [x1]", Registers::NONE),
+        (0x3cc1_0420, "ldr q0, [x1], #16", x(1)),
+        (0x4cdf_7020, "ld1 {v0.16b}, [x1], #16", x(1)),
+        (0x9e66_0001, "fmov x1, d0", x(1) | FLAGS),
+        (0xc8a2_7c23, "cas x2, x3, [x1]", x(2)),
+        (0xf83f_d022, "ld64b x2, [x1]", Registers::ALL),
+        (0xd9a0_1420, "st2g x0, [x1], #16", Registers::ALL),
+        (0x1920_1020, "ldclrp x0, x0, [x1]", Registers::ALL),
+        (0x59e2_0c20, "casat", Registers::ALL),
+        (0x1d00_0420, "cpyfp", Registers::ALL),
+        (0xd53b_4220, "mrs x0, daif", x(0)),
+        (0xd53b_2401, "mrs x1, rndr", x(1) | FLAGS),
+        (0xd51b_4220, "msr daif, x0", FLAGS),
+        (0xd518_1000, "msr sctlr_el1, x0", FLAGS),
+        (0xd503_3f9f, "dsb sy", Registers::NONE),
+        (0xd503_233f, "paciasp", x(30) | FLAGS),
+        (0x5800_0040, "ldr x0, .+8", x(0)),
+        (0xffff_ffff, "unallocated", Registers::ALL),
+    ] {
+        assert_eq!(RegisterAccess::may_write(word), expected, "{text}");
+        assert!((RegisterAccess::of(word).writes - expected).is_empty(), "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use super::Snippet;
 use crate::insn::encode;
 use crate::insn::encode::compute::Branch;
-use crate::insn::{self, Access, Registers, StackPointer, Verdict};
+use crate::insn::{self, RegisterAccess, Registers, StackPointer, Verdict};
 
 /// A step of a snippet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +89,11 @@ impl Step {
                 if verdict != Verdict::Slot {
                     return Err("is not an instruction that runs unchanged anywhere");
                 }
-                if !Access::is_complete(word) {
+                let writes = RegisterAccess::of(word).writes;
+                if RegisterAccess::may_write(word) != writes || insn::is_floating(word) {
                     return Err("may change registers that are not known");
                 }
-                if !(Access::of(word).writes - scratch).is_empty() {
+                if !(writes - scratch).is_empty() {
                     return Err("writes a register that a snippet must preserve");
                 }
                 if StackPointer::after(word) != StackPointer::Moved(0) {
@@ -145,7 +146,7 @@ impl Step {
     /// Returns the registers that the step changes.
     pub(super) fn writes(self) -> Registers {
         match self {
-            Self::Instruction(word) | Self::Load(word) => Access::of(word).writes,
+            Self::Instruction(word) | Self::Load(word) => RegisterAccess::of(word).writes,
             Self::Operand(rd) | Self::Number(rd, _) | Self::ReturnAddress(rd) => Registers::x(rd),
             Self::Hold(_, was) => Registers::x(was),
             Self::Turn(left, _) => Registers::x(left),

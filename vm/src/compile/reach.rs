@@ -14,10 +14,11 @@ mod value;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use aarch64_kprobes::insn::encode::compute as a64;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
+use aarch64_kprobes::insn::{Instruction, Op, RegisterAccess, Registers, Shift, Verdict, classify};
 
 use super::call::{ENTER, LEAVE};
-use super::verify::{CALLS, SEARCHES, register, target};
+use super::verify::{CALLS, search_offset, target};
 use super::{BUCKET, Base, Compiled, Directory, HIT, HOLDER, ONE, OTHER, Path, ROW, Refused, SLOT, TAKEN, ZERO};
 use crate::store::Store;
 use value::{Area, Value};
@@ -141,10 +142,7 @@ impl Reach<'_> {
                 state.compared = None;
                 *head = Some(AbstractState::clone(&state));
             }
-            if words.get(at).is_some_and(|word| word & 0xffe0_fc00 == 0xc800_7c00) {
-                self.take(&state, words, &leading, at).map_err(broken)?;
-            }
-            self.execute(&mut state, words, at).map_err(broken)?;
+            self.execute(&mut state, words, &leading, at).map_err(broken)?;
             if let Some(head) = searches_from(words, at) {
                 let found = searches.iter().find(|(other, _)| *other == head).and_then(|(_, known)| known.as_ref());
                 let holds = found.zip(state.searched()).is_some_and(|(head, next)| head.follows_from(&next));
@@ -172,10 +170,13 @@ impl Reach<'_> {
         let sequence =
             at.checked_sub(2).and_then(|start| Some((words.get(start..at + 2)?, leading.get(start + 1..at + 2)?)));
         let is_whole = sequence.is_some_and(|(words, leading)| {
-            let branch = |word: u32, form: u32, of: u8| word & 0xff00_001f == form | u32::from(of);
+            let leaves = |word: u32, register: u8, is_wide: bool| {
+                matches!(classify(word), Verdict::Simulate(Op::CompareBranch { rt, wide, nonzero: true, .. })
+                    if rt == register && wide == is_wide)
+            };
             matches!(*words, [load, held, TAKE, failed] if load == a64::load_exclusive(HOLDER, BUCKET)
-                && branch(held, 0xb500_0000, HOLDER)
-                && branch(failed, 0x3500_0000, OTHER))
+                && leaves(held, HOLDER, true)
+                && leaves(failed, OTHER, false))
                 && leading == [1; 3]
         });
         let takes = is_whole && state.held.is_none() && self.bucket(state.get(BUCKET)).is_some();
@@ -183,18 +184,12 @@ impl Reach<'_> {
     }
 
     /// Updates what is known by executing word `at`, and checks the word's rules.
-    fn execute(&self, state: &mut AbstractState, words: &[u32], at: usize) -> Result<(), Broken> {
+    fn execute(&self, state: &mut AbstractState, words: &[u32], leading: &[usize], at: usize) -> Result<(), Broken> {
         let word = words.get(at).copied().unwrap_or(0);
-        let (d, n, second) = (register(word, 0), register(word, 5), register(word, 10));
-        let is = |mask: u32, value: u32| word & mask == value;
         if word == a64::RETURN || word == ENTER[0] {
             return if state.held.is_none() { Ok(()) } else { Err("does not release its bucket") };
         }
-        if word == ENTER[1]
-            || word == LEAVE[1]
-            || word >> 26 == 5
-            || matches!(word >> 24, 0x54 | 0x34..=0x37 | 0xb4 | 0xb5)
-        {
+        if word == ENTER[1] || word == LEAVE[1] {
             return Ok(());
         }
         if word == ENTER[2] {
@@ -209,49 +204,56 @@ impl Reach<'_> {
             let [hit, row] = state.saved;
             return state.set(HIT, hit).and(state.set(ROW, row));
         }
-        // STLR, STXR; STR, STP; LDP.
-        if is(0xffff_fc00, 0xc89f_fc00) {
-            state.forget_slots();
-            let is_right = state.held.take().is_some() && word == a64::store_release(ZERO, BUCKET);
-            return if is_right { Ok(()) } else { Err("releases a bucket that it does not hold") };
+        let instruction = Instruction::decode(word);
+        match instruction {
+            Some(Instruction::StoreRelease { rt, rn }) => {
+                state.forget_slots();
+                let is_right = state.held.take().is_some() && (rt, rn) == (ZERO, BUCKET);
+                return if is_right { Ok(()) } else { Err("releases a bucket that it does not hold") };
+            }
+            Some(Instruction::StoreExclusive { .. }) => self.take(state, words, leading, at)?,
+            Some(Instruction::Store { rn, offset, .. }) => self.store(state, rn, offset, 8)?,
+            Some(Instruction::StorePair { rn, offset, .. }) => {
+                self.store(state, rn, u64::try_from(offset).map_err(|_| FOREIGN_WRITE)?, 16)?;
+            }
+            Some(Instruction::Binary { how: Binary::SubtractFlags, rd, rn, rm, shift }) => {
+                state.compared = (rd == ZERO && shift == Shift::Left(0)).then_some((rn, rm));
+            }
+            Some(Instruction::CompareImmediate { .. } | Instruction::CompareIf { .. }) => state.compared = None,
+            _ => {}
         }
-        if is(0xffe0_fc00, 0xc800_7c00) {
-            return state.set(register(word, 16), Value::Any);
-        }
-        if is(0xffc0_0000, 0xf900_0000) {
-            return self.store(state, n, u64::from(word >> 10 & 0xfff), 1);
-        }
-        if is(0xffc0_0000, 0xa900_0000) {
-            let is_ahead = word >> 21 & 1 == 0;
-            return if is_ahead { self.store(state, n, u64::from(word >> 15 & 0x3f), 2) } else { Err(FOREIGN_WRITE) };
-        }
-        if is(0xffc0_0000, 0xa940_0000) {
-            return state.set(d, Value::Any).and(state.set(second, Value::Any));
-        }
-        // CMP (shifted register); CMP (immediate), CCMP.
-        if is(0xffe0_fc1f, 0xeb00_001f) {
-            state.compared = Some((n, register(word, 16)));
-            return Ok(());
-        }
-        if is(0xffc0_001f, 0xf100_001f) || is(0xffe0_0c1f, 0xfa40_0000) {
-            state.compared = None;
-            return Ok(());
-        }
-        let value = self.computed(state, words, at);
-        if is(0xffe0_0000, 0xeb00_0000) {
-            state.compared = None;
-        }
-        if is(0xffc0_0000, 0xf940_0000) && matches!(value, Value::Taken(_)) {
+        let result = match instruction {
+            Some(instruction) => self.computed(state, instruction),
+            None => self.read(words, at, word),
+        };
+        if matches!((instruction, result), (Some(Instruction::Load { .. }), Some((_, Value::Taken(_))))) {
             state.forget_slots();
         }
-        state.set(d, value)
+        let written = RegisterAccess::of(word).writes;
+        for number in (0..18).filter(|&number| !(written & Registers::x(number)).is_empty()) {
+            let value = result.filter(|(to, _)| *to == number).map_or(Value::Any, |(_, value)| value);
+            state.set(number, value)?;
+        }
+        Ok(())
     }
 
-    /// Checks that `words` words may be stored at `offset` words after the address in register `base`.
-    fn store(&self, state: &AbstractState, base: u8, offset: u64, words: u64) -> Result<(), Broken> {
+    /// Returns the register that word `at` loads a literal or the base of the path to the number of the CPU into, and
+    /// what that is; `None` for other words.
+    fn read(&self, words: &[u32], at: usize, word: u32) -> Option<(u8, Value)> {
+        if let Verdict::Simulate(Op::LoadLiteral { rt, offset, .. }) = classify(word) {
+            let literal = target(at, offset)?;
+            let &[low, high] = words.get(literal..literal.checked_add(2)?)? else { return None };
+            return Some((rt, Value::Is(u64::from(low) | u64::from(high) << 32)));
+        }
+        let to = (word & 31) as u8;
+        (word == a64::read_thread(to) && self.cpu.base == Base::Thread).then_some((to, Value::Path(0)))
+    }
+
+    /// Checks that `length` bytes may be stored at `offset` bytes after the address in register `base`.
+    fn store(&self, state: &AbstractState, base: u8, offset: u64, length: u64) -> Result<(), Broken> {
         let (area, most) = self.area(state.get(base)).ok_or(FOREIGN_WRITE)?;
         let (bytes, map) = self.writable(area).ok_or(FOREIGN_WRITE)?;
-        if 8 * offset < bytes.start || most.saturating_add(8 * (offset + words)) > bytes.end {
+        if offset < bytes.start || most.saturating_add(offset + length) > bytes.end {
             return Err("writes past the end of its memory");
         }
         if map.is_none() || map == state.held { Ok(()) } else { Err("changes a bucket that it does not hold") }
@@ -263,6 +265,6 @@ const TAKE: u32 = a64::store_exclusive(OTHER, BUCKET, BUCKET);
 
 /// Returns the first word of the search that word `at` ends; `None` if it ends none.
 fn searches_from(words: &[u32], at: usize) -> Option<usize> {
-    let word = words.get(at).filter(|word| *word & 0xff00_001f == SEARCHES)?;
-    target(*word, at, 5, 19).filter(|&head| head <= at)
+    let offset = search_offset(*words.get(at)?)?;
+    target(at, offset).filter(|&head| head <= at)
 }

@@ -9,67 +9,13 @@
 use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::encode::compute as a64;
+use aarch64_kprobes::insn::{Instruction, Literal, Op, RegisterAccess, Registers, StackPointer, Verdict, classify};
 use fallible::OutOfMemory;
 
 use super::assembler::moves;
 use super::call::{ENTER, LEAVE};
 use super::reach::Reach;
 use super::{Compiled, Refused, TAKEN, THIRD};
-
-/// What a word writes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Writes {
-    /// At most the flags.
-    Nothing,
-    /// The register in bits 4 to 0.
-    D,
-    /// The register in bits 4 to 0, and the one in bits 14 to 10.
-    T,
-    /// Memory.
-    M,
-    /// Memory, and the register in bits 20 to 16.
-    S,
-}
-
-/// The allowed forms of words: a mask, the value under the mask, and what such a word writes. The encodings are those
-/// of `encode`.
-const FORMS: [(u32, u32, Writes); 35] = [
-    (0xffc0_0000, 0x9100_0000, Writes::D), // add, sub (immediate)
-    (0xffc0_0000, 0xd100_0000, Writes::D),
-    (0xffc0_001f, 0xf100_001f, Writes::Nothing), // cmp
-    (0xffe0_0000, 0x8b00_0000, Writes::D),       // add, sub, subs, and, orr, eor with lsl; eor with lsr
-    (0xffe0_0000, 0xcb00_0000, Writes::D),
-    (0xffe0_0000, 0xeb00_0000, Writes::D),
-    (0xffe0_0000, 0x8a00_0000, Writes::D),
-    (0xffe0_0000, 0xaa00_0000, Writes::D),
-    (0xffe0_0000, 0xca00_0000, Writes::D),
-    (0xffe0_0000, 0xca40_0000, Writes::D),
-    (0xffe0_0000, 0x9b00_0000, Writes::D), // madd, msub
-    (0xffe0_fc00, 0x9bc0_7c00, Writes::D), // umulh
-    (0xffe0_fc00, 0x9ac0_0800, Writes::D), // udiv, sdiv, lsl, lsr, asr
-    (0xffe0_fc00, 0x9ac0_0c00, Writes::D),
-    (0xffe0_fc00, 0x9ac0_2000, Writes::D),
-    (0xffe0_fc00, 0x9ac0_2400, Writes::D),
-    (0xffe0_fc00, 0x9ac0_2800, Writes::D),
-    (0xffff_fc00, 0xdac0_1000, Writes::D), // clz
-    (0xffc0_0000, 0xd340_0000, Writes::D), // ubfm, sbfm
-    (0xffc0_0000, 0x9340_0000, Writes::D),
-    (0xffe0_0800, 0x9a80_0000, Writes::D),       // csel, csinc
-    (0xffe0_0c1f, 0xfa40_0000, Writes::Nothing), // ccmp
-    (0xff80_0000, 0xd280_0000, Writes::D),       // movz, movn, movk
-    (0xff80_0000, 0x9280_0000, Writes::D),
-    (0xff80_0000, 0xf280_0000, Writes::D),
-    (0xffc0_0000, 0xf940_0000, Writes::D), // ldr, ldrb, ldp
-    (0xffff_fc00, 0x3940_0000, Writes::D),
-    (0xffc0_0000, 0xa940_0000, Writes::T),
-    (0xffc0_0000, 0xf900_0000, Writes::M), // str, stp
-    (0xffc0_0000, 0xa900_0000, Writes::M),
-    (0xffff_fc00, 0xc85f_fc00, Writes::D), // ldaxr, stxr, stlr
-    (0xffe0_fc00, 0xc800_7c00, Writes::S),
-    (0xffff_fc00, 0xc89f_fc00, Writes::M),
-    (0xffff_ffe0, 0xd538_d080, Writes::D), // mrs tpidr_el1, cntvct_el0
-    (0xffff_ffe0, 0xd53b_e040, Writes::D),
-];
 
 /// Where control may go after a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,55 +30,48 @@ enum Successors {
     Ends,
 }
 
-/// Returns the target of a branch: the field of `bits` bits at bit `low` is the signed distance from word `at`, in
-/// words.
-pub(super) fn target(word: u32, at: usize, low: u32, bits: u32) -> Option<usize> {
-    let away = 32 - bits;
-    at.checked_add_signed(((word >> low << away).cast_signed() >> away) as isize)
-}
+/// The registers that a clause may write outside of calls.
+const OURS: Registers = Registers::from_to(0, 17);
 
-pub(super) fn register(word: u32, low: u32) -> u8 {
-    (word >> low & 31) as u8
+/// Returns the number of the word that lies `offset` bytes from word `at`.
+pub(super) fn target(at: usize, offset: i32) -> Option<usize> {
+    at.checked_add_signed(offset as isize / 4)
 }
 
 /// Returns where control may go after a word. Fails if the word has no allowed form, or writes a register that it must
 /// not.
 fn successors(word: u32, at: usize, words: usize, all: usize) -> Result<Successors, &'static str> {
     const BRANCHES_OUT: &str = "branches out of the instructions";
+    let inside = |offset| target(at, offset).filter(|to| *to < words).ok_or(BRANCHES_OUT);
     if word == a64::RETURN {
         return Ok(Successors::Ends);
     }
-    if word == a64::call_register(THIRD) || ENTER.contains(&word) || LEAVE.contains(&word) {
+    if word == CALLS || ENTER.contains(&word) || LEAVE.contains(&word) {
         return Ok(Successors::Falls);
     }
-    let next = match (word >> 24, word >> 26) {
-        (_, 0x05) => Successors::Jumps(target(word, at, 0, 26).ok_or(BRANCHES_OUT)?),
-        (0x54 | 0x34 | 0x35 | 0xb4 | 0xb5, _) if word >> 24 != 0x54 || word & 16 == 0 => {
-            Successors::Either(target(word, at, 5, 19).ok_or(BRANCHES_OUT)?)
+    match classify(word) {
+        Verdict::Simulate(Op::Branch { offset }) => return inside(offset).map(Successors::Jumps),
+        Verdict::Simulate(
+            Op::BranchConditional { offset, consistent: false, .. }
+            | Op::CompareBranch { offset, .. }
+            | Op::TestBranch { offset, .. },
+        ) => return inside(offset).map(Successors::Either),
+        Verdict::Simulate(Op::LoadLiteral { kind: Literal::Doubleword, offset, .. }) => {
+            let literal = target(at, offset).filter(|literal| (words..all).contains(literal) && literal % 2 == 0);
+            literal.ok_or("loads from outside the literals")?;
         }
-        (0x36 | 0x37, _) => Successors::Either(target(word, at, 5, 14).ok_or(BRANCHES_OUT)?),
-        (0x58, _) if register(word, 0) < 18 => {
-            let literal = target(word, at, 5, 19).filter(|literal| (words..all).contains(literal) && literal % 2 == 0);
-            return literal.map(|_| Successors::Falls).ok_or("loads from outside the literals");
-        }
-        _ => {
-            let form = FORMS.iter().find(|(mask, value, _)| word & mask == *value);
-            let &(_, value, writes) = form.ok_or("is not an instruction of a handler")?;
-            // Where an immediate is added, register 31 is the stack pointer.
-            let may = |number: u8| number < 18 || number == 31 && !matches!(value, 0x9100_0000 | 0xd100_0000);
-            let is_right = match writes {
-                Writes::Nothing | Writes::M => true,
-                Writes::D => may(register(word, 0)),
-                Writes::T => may(register(word, 0)) && may(register(word, 10)),
-                Writes::S => may(register(word, 16)),
-            };
-            return if is_right { Ok(Successors::Falls) } else { Err("writes what it must not") };
-        }
-    };
-    match next {
-        Successors::Jumps(to) | Successors::Either(to) if to >= words => Err(BRANCHES_OUT),
-        next => Ok(next),
+        _ if reads_system(word) || Instruction::decode(word).is_some() => {}
+        _ => return Err("is not an instruction of a handler"),
     }
+    let is_right = (RegisterAccess::of(word).writes - OURS - Registers::FLAGS).is_empty()
+        && StackPointer::after(word) == StackPointer::Moved(0);
+    if is_right { Ok(Successors::Falls) } else { Err("writes what it must not") }
+}
+
+/// Whether the word reads one of the system registers that a clause reads: TPIDR_EL1 and CNTVCT_EL0.
+fn reads_system(word: u32) -> bool {
+    let to = (word & 31) as u8;
+    word == a64::read_thread(to) || word == a64::read_counter(to)
 }
 
 impl Compiled {
@@ -158,7 +97,7 @@ impl Compiled {
         let forgets = |at: usize| {
             let before = at.checked_sub(1).and_then(|before| instructions.get(before));
             before == Some(&a64::shift_right(TAKEN, TAKEN, 1))
-                && instructions.get(at).map(|word| word & 0xff00_001f) == Some(SEARCHES)
+                && instructions.get(at).is_some_and(|word| search_offset(*word).is_some())
         };
         let leads_to = |at: usize| {
             let next = all.get(at).copied().unwrap_or(Successors::Ends);
@@ -247,9 +186,10 @@ impl Compiled {
     /// Returns the number that the words before word `at` load into the register for calls.
     fn loaded(&self, at: usize) -> Option<u64> {
         let before = self.words.get(..at)?;
-        let last = *before.last()?;
-        if last & 0xff00_001f == 0x5800_0000 | u32::from(THIRD) {
-            let literal = target(last, at - 1, 5, 19)?;
+        if let Verdict::Simulate(Op::LoadLiteral { rt: THIRD, kind: Literal::Doubleword, offset }) =
+            classify(*before.last()?)
+        {
+            let literal = target(at - 1, offset)?;
             let &[low, high] = self.words.get(literal..literal.checked_add(2)?)? else { return None };
             return Some(u64::from(low) | u64::from(high) << 32);
         }
@@ -265,5 +205,11 @@ fn touches_stack(word: u32) -> bool {
 
 /// The only allowed form of BLR.
 pub(super) const CALLS: u32 = a64::call_register(THIRD);
-/// The `cbnz` at the end of a search, on the slots that are left, without its distance.
-pub(super) const SEARCHES: u32 = 0xb500_0000 | TAKEN as u32;
+
+/// Returns the distance in bytes that the word branches if it ends a search: it is `cbnz` on the slots that are left.
+pub(super) fn search_offset(word: u32) -> Option<i32> {
+    match classify(word) {
+        Verdict::Simulate(Op::CompareBranch { rt: TAKEN, wide: true, nonzero: true, offset }) => Some(offset),
+        _ => None,
+    }
+}

@@ -1,5 +1,6 @@
 //! Words assembled by hand and the verdicts on them, class by class. The exhaustive comparison is in `oracle`.
 
+mod floating;
 mod words;
 
 use super::classify;

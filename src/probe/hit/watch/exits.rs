@@ -7,7 +7,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::insn::{Exclusive, exclusive};
+use crate::insn::Continuation;
 
 /// The largest number of exits.
 pub(super) const EXITS: usize = 8;
@@ -92,14 +92,14 @@ impl Exits {
             }
             let word = read(at);
             let is_far = at.wrapping_sub(load) > 4 * LENGTH;
-            let (falls_through, target) = match Step::of(word) {
-                Step::Store => {
+            let (falls_through, target) = match Continuation::of(word) {
+                Continuation::Store => {
                     after_store.add(at.wrapping_add(4))?;
                     continue;
                 }
-                Step::Next { .. } if is_far => (false, None),
-                Step::End => (false, None),
-                Step::Next { falls_through, offset } => {
+                Continuation::Next { .. } if is_far => (false, None),
+                Continuation::End => (false, None),
+                Continuation::Next { falls_through, offset } => {
                     (falls_through, offset.map(|offset| at.wrapping_add_signed(offset)))
                 }
             };
@@ -128,51 +128,6 @@ impl Exits {
     #[inline(always)]
     pub(super) fn get(&self, number: usize) -> Option<u64> {
         self.exits.get(number).map(|exit| exit.load(Relaxed))
-    }
-}
-
-/// What an instruction is to a sequence.
-#[derive(Clone, Copy)]
-enum Step {
-    /// A store-exclusive.
-    Store,
-    /// The sequence ends before the instruction.
-    End,
-    /// The next instruction follows, or the one at the offset, or either.
-    Next { falls_through: bool, offset: Option<i64> },
-}
-
-impl Step {
-    #[inline(always)]
-    fn of(word: u32) -> Self {
-        const NEXT: Step = Step::Next { falls_through: true, offset: None };
-        let offset =
-            |low: u32, length: u32| i64::from((word << (32 - low - length)).cast_signed() >> (32 - length)) << 2;
-        match exclusive(word) {
-            Some(Exclusive::Store { .. }) => return Self::Store,
-            // It begins a sequence of its own.
-            Some(Exclusive::Load) => return Self::End,
-            None => {}
-        }
-        // Branches, exceptions and system instructions (C4.1.93).
-        if word & 0x1c00_0000 != 0x1400_0000 {
-            return NEXT;
-        }
-        if word & 0xfc00_0000 == 0x1400_0000 {
-            return Self::Next { falls_through: false, offset: Some(offset(0, 26)) };
-        }
-        // B.cond and BC.cond; CBZ and CBNZ; TBZ and TBNZ.
-        if word & 0xff00_0000 == 0x5400_0000 || word & 0x7e00_0000 == 0x3400_0000 {
-            return Self::Next { falls_through: true, offset: Some(offset(5, 19)) };
-        }
-        if word & 0x7e00_0000 == 0x3600_0000 {
-            return Self::Next { falls_through: true, offset: Some(offset(5, 14)) };
-        }
-        // NOP, DSB, DMB and ISB. Not CLREX, and not WFE, which would wait with interrupts masked.
-        if word == 0xd503_201f || word & 0xffff_f09f == 0xd503_309f && word & 0x60 != 0x60 {
-            return NEXT;
-        }
-        Self::End
     }
 }
 

@@ -2,11 +2,11 @@
 
 use core::ops::Range;
 
-use aarch64_kprobes::insn::encode::compute::Condition;
+use aarch64_kprobes::insn::encode::compute::{Binary, Condition};
+use aarch64_kprobes::insn::{Instruction, LoadSize, Shift};
 
 use super::super::access::Shape;
-use super::super::verify::{register, target};
-use super::super::{BUCKET, Base, SLOT, TAKEN, ZERO};
+use super::super::{BUCKET, SLOT, TAKEN, ZERO};
 use super::{AbstractState, Reach};
 use crate::code::FRAME_WORDS;
 use crate::store::HEAD;
@@ -113,83 +113,69 @@ impl Reach<'_> {
         Some((bytes.start as u64..bytes.end as u64, Some(map)))
     }
 
-    /// Returns the result of word `at`, which is not a store.
-    pub(super) fn computed(&self, state: &AbstractState, words: &[u32], at: usize) -> Value {
-        let word = words.get(at).copied().unwrap_or(0);
-        let (d, n, m) = (register(word, 0), register(word, 5), register(word, 16));
-        let (one, other, sum) = (state.get(n), state.get(m), state.get(register(word, 10)));
-        let immediate = u64::from(word >> 10 & 0xfff);
-        let of_shift = word >> 10 & 0x3f;
-        let (away, is_literal) = ((word >> 21 & 3) * 16, word >> 24 == 0x58);
-        let half = u64::from(word >> 5 & 0xffff) << away;
-        // The forms of `verify`: MOVZ, MOVN, MOVK.
-        match word & 0xff80_0000 {
-            0xd280_0000 => return Value::Is(half),
-            0x9280_0000 => return Value::Is(!half),
-            0xf280_0000 => {
-                let Value::Is(before) = state.get(d) else { return Value::Any };
-                return Value::Is(before & !(0xffff << away) | half);
-            }
-            _ if is_literal => {
-                let literal = target(word, at, 5, 19).and_then(|at| words.get(at..at + 2));
-                let Some(&[low, high]) = literal else { return Value::Any };
-                return Value::Is(u64::from(low) | u64::from(high) << 32);
-            }
-            _ if word & 0xffff_ffe0 == 0xd538_d080 && self.cpu.base == Base::Thread => return Value::Path(0),
-            _ => {}
-        }
-        // CLZ; LSR, which are the forms of UBFM that end with bit 63.
-        match word & 0xffff_fc00 {
-            0xdac0_1000 => return Value::UpTo(64),
-            form if form & 0xffc0_fc00 == 0xd340_fc00 => {
-                let away = word >> 16 & 63;
-                let is_next = d == n
-                    && away == 1
-                    && matches!((one, state.get(SLOT)), (Value::Taken(map), Value::Next(of)) if of == map);
-                return if is_next { one } else { Value::UpTo(u64::MAX >> away) };
-            }
-            _ => {}
-        }
-        // LDR, ADD (immediate).
-        match word & 0xffc0_0000 {
-            0xf940_0000 => return self.loaded(one, 8 * immediate, d),
-            0x9100_0000 if n != ZERO => return self.moved(state, n, immediate),
-            _ => {}
-        }
-        // ADD and SUB (shifted register), MADD, CSEL.
-        match word & 0xffe0_0000 {
-            0x8b00_0000 => match (self.area(one), other.most()) {
-                (Some((area, most)), Some(rows)) if of_shift == 3 => {
-                    Value::In(area, rows.saturating_mul(8).saturating_add(most))
-                }
-                _ if one == Value::Is(self.directory.address())
-                    && other == Value::Path(self.cpu.offsets.len())
-                    && of_shift == 3 + u32::from(self.directory.shift) =>
-                {
-                    Value::Row
-                }
-                _ => Value::Any,
+    /// Returns the register that gets the result of an instruction, and what is known of it; `None` if nothing is.
+    pub(super) fn computed(&self, state: &AbstractState, instruction: Instruction) -> Option<(u8, Value)> {
+        Some(match instruction {
+            Instruction::MoveWide { rd, value } => (rd, Value::Is(value)),
+            Instruction::MoveKeep { rd, value, mask } => match state.get(rd) {
+                Value::Is(before) => (rd, Value::Is(before & !mask | value)),
+                _ => return None,
             },
-            0xcb00_0000 => match (one, other.most()) {
-                (Value::Is(one), Some(most)) if most <= one && of_shift == 0 => Value::UpTo(one),
-                _ => Value::Any,
-            },
-            0x9b00_0000 if word >> 15 & 1 == 0 => {
-                let Some((map, shape)) = self.table(sum).and_then(|map| Some((map, self.shape(map)?))) else {
-                    return Value::Any;
-                };
-                let is_home = one.most().is_some_and(|most| most >> shape.home_bits == 0);
-                let is_bucket = is_home && other == Value::Is(shape.bucket_bytes() as u64);
-                if is_bucket { Value::In(Area::Bucket(map), 0) } else { Value::Any }
+            Instruction::LeadingZeros { rd, .. } => (rd, Value::UpTo(64)),
+            Instruction::ShiftRight { rd, rn, signed: false, right } => {
+                let value = state.get(rn);
+                let is_next = rd == rn
+                    && right == 1
+                    && matches!((value, state.get(SLOT)), (Value::Taken(map), Value::Next(of)) if of == map);
+                (rd, if is_next { value } else { Value::UpTo(u64::MAX >> right) })
             }
-            0x9a80_0000 if word >> 10 & 3 == 0 => {
-                let is_least = word >> 12 & 15 == Condition::Lo as u32 && state.compared == Some((n, m));
-                match (one.most(), other.most()) {
+            Instruction::Load { rt, rn, offset, size: LoadSize { bytes: 8, .. } } => {
+                (rt, self.loaded(state.get(rn), offset, rt))
+            }
+            // Register 31 is the stack pointer here.
+            Instruction::AddImmediate { rd, rn, addend: addend @ 0.. } if rn != ZERO => {
+                (rd, self.moved(state, rn, addend.cast_unsigned()))
+            }
+            Instruction::Binary { how, rd, rn, rm, shift: Shift::Left(left) } => {
+                (rd, self.combined(how, state.get(rn), state.get(rm), left))
+            }
+            Instruction::MultiplyAdd { rd, rn, rm, ra, subtracts: false } => {
+                let map = self.table(state.get(ra))?;
+                let shape = self.shape(map)?;
+                let is_home = state.get(rn).most().is_some_and(|most| most >> shape.home_bits == 0);
+                let is_bucket = is_home && state.get(rm) == Value::Is(shape.bucket_bytes() as u64);
+                (rd, if is_bucket { Value::In(Area::Bucket(map), 0) } else { Value::Any })
+            }
+            Instruction::Select { rd, rn, rm, condition, increments: false } => {
+                let is_least = condition == Condition::Lo as u8 && state.compared == Some((rn, rm));
+                let value = match (state.get(rn).most(), state.get(rm).most()) {
                     (_, Some(most)) if is_least => Value::UpTo(most),
                     (Some(one), Some(other)) => Value::UpTo(one.max(other)),
                     _ => Value::Any,
-                }
+                };
+                (rd, value)
             }
+            _ => return None,
+        })
+    }
+
+    /// Returns the result of a computation with `one` and `other`, which is shifted to the left by `left` bits.
+    fn combined(&self, how: Binary, one: Value, other: Value, left: u8) -> Value {
+        match (how, self.area(one), other.most()) {
+            (Binary::Add, Some((area, most)), Some(rows)) if left == 3 => {
+                Value::In(area, rows.saturating_mul(8).saturating_add(most))
+            }
+            (Binary::Add, ..)
+                if one == Value::Is(self.directory.address())
+                    && other == Value::Path(self.cpu.offsets.len())
+                    && left == 3 + self.directory.shift =>
+            {
+                Value::Row
+            }
+            (Binary::Subtract, _, Some(most)) if left == 0 => match one {
+                Value::Is(one) if most <= one => Value::UpTo(one),
+                _ => Value::Any,
+            },
             _ => Value::Any,
         }
     }

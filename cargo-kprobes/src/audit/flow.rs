@@ -1,0 +1,49 @@
+//! Where control goes from an instruction, which follows from the engine's own classification. Pure.
+
+use aarch64_kprobes::insn::{
+    Indirect, Op, Reason, Verdict, classify, compare_and_branch_offset, is_floating, returns_authenticated,
+};
+
+/// Where control goes from an instruction. Distances are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// To the next instruction.
+    Next,
+    /// Always to the instruction at this distance.
+    Jump(i64),
+    /// To the next instruction, or to that at this distance.
+    Condition(i64),
+    /// To the function at this distance, and back.
+    Call(i64),
+    /// To the address in this register.
+    JumpRegister(u8),
+    /// To the function whose address is in this register, and back.
+    CallRegister(u8),
+    /// Back to the caller, or to the interrupted code.
+    Return,
+    /// Into an exception, for this reason.
+    Exception(&'static str),
+}
+
+/// Returns where control goes from the instruction `word`.
+pub fn flow(word: u32) -> Flow {
+    match classify(word) {
+        Verdict::Simulate(operation) => match operation {
+            Op::Branch { offset } => Flow::Jump(offset.into()),
+            Op::BranchLink { offset } => Flow::Call(offset.into()),
+            Op::BranchRegister { kind, rn } | Op::BranchAuthenticated { kind, rn, .. } => match kind {
+                Indirect::Jump => Flow::JumpRegister(rn),
+                Indirect::Call => Flow::CallRegister(rn),
+                Indirect::Return => Flow::Return,
+            },
+            other => other.branch_offset().map_or(Flow::Next, |offset| Flow::Condition(offset.into())),
+        },
+        Verdict::Reject(Reason::CompareAndBranch) => Flow::Condition(compare_and_branch_offset(word).into()),
+        Verdict::Reject(Reason::ExceptionReturn) => Flow::Return,
+        Verdict::Reject(Reason::AuthenticatedAddress) if returns_authenticated(word) => Flow::Return,
+        Verdict::Reject(Reason::ExceptionGenerating) => Flow::Exception("it generates an exception"),
+        Verdict::Reject(Reason::PermanentlyUndefined) => Flow::Exception("it is permanently undefined"),
+        Verdict::Reject(Reason::Unallocated) if !is_floating(word) => Flow::Exception("it is not a known instruction"),
+        Verdict::Slot | Verdict::Reject(_) => Flow::Next,
+    }
+}
