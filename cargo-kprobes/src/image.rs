@@ -115,8 +115,8 @@ impl DebugTables {
     }
 }
 
-/// Makes the bytes of an image without the tables of inlined copies and of types, which are half of the bytes on a
-/// serial line.
+/// Makes the bytes of an image without the tables of inlined copies and of types, which are half of its bytes: for
+/// tests of the loader, which send it over a serial line.
 pub fn without_copies(elf: &Path) -> Result<Vec<u8>> {
     make(elf, |file| with_tables(file, &[], None))
 }

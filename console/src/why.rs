@@ -61,18 +61,16 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
     match checked {
         Ok(Site { verdict: Verdict::Simulate(op), .. }) => {
             println!("verdict      accepted");
-            println!("mode         simulated");
+            println!("execution    simulated");
             println!("reason       it {}", reason_to_simulate(op));
         }
         Ok(_) => {
             println!("verdict      accepted");
-            println!("mode         boosted");
-            println!(
-                "reason       it does the same at any address, so a copy of it is executed in an out-of-line slot"
-            );
+            println!("execution    from a copy");
+            println!("reason       it does the same at any address");
         }
         Err(error) => {
-            println!("verdict      rejected");
+            println!("verdict      refused");
             println!("reason       {error}");
         }
     }
@@ -91,8 +89,8 @@ fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutO
         print!("{address:016x}  +{offset:<#6x}  {word:08x}  {text:<40}  ");
         match &checked {
             Ok(Site { verdict: Verdict::Simulate(_), .. }) => print!("simulated"),
-            Ok(_) => print!("boosted"),
-            Err(_) => print!("rejected: {}", Class::of(&checked)),
+            Ok(_) => print!("from a copy"),
+            Err(_) => print!("refused: {}", Class::of(&checked)),
         }
         if probes.at(address).next().is_some() {
             print!(", probed by {}", Named { probes, address });

@@ -31,8 +31,8 @@ impl Model {
         Self { preemptions: Some(preemptions), ..self }
     }
 
-    /// Returns the model with this limit, if its own permits more. Most weakened orderings are noticed in the far fewer
-    /// interleavings that are left then.
+    /// Returns the model with this limit, if its own permits more. There are far fewer interleavings then, in
+    /// which most weakened orderings are noticed already.
     fn with_fewer_preemptions(&self, preemptions: usize) -> Option<Self> {
         let permits_more = self.preemptions.is_none_or(|most| most > preemptions);
         permits_more.then(|| self.clone().preempted_at_most(preemptions))
@@ -55,7 +55,7 @@ impl Model {
 }
 
 /// The most preemptions of a model, unless the run is [thorough](is_thorough). Every weakened ordering is noticed with
-/// these. A mistake in the algorithm itself that takes more goes unseen.
+/// these, or the check fails. A mistake in the algorithm itself that takes more goes unseen.
 const USUAL_PREEMPTIONS: usize = 2;
 
 /// Checks that no model ever fails, and that one of them fails in some interleaving as soon as any ordering that they

@@ -1,5 +1,5 @@
-//! A language in which one line asks a running kernel a question, after bpftrace's, as far as it makes sense without
-//! user space.
+//! A language for one-line questions to a running kernel. It follows bpftrace's language, without what needs user
+//! space.
 //!
 //! ```text
 //! kprobe:blk::* /arg1 > 512/ { @[func] = hist(arg1); }

@@ -1,5 +1,5 @@
-//! Contents of which every word is known: those of the disk of the emulated machines, and of what the HTTP server
-//! sends.
+//! Test data of which every word is known from its index: the disk of the emulated machines has it, and the HTTP server
+//! sends it, so that each word can be checked where it arrives.
 
 /// The word with the index 0. The 64-bit word with the index n is n + 1 times this odd number, modulo 2^64, so no two
 /// words are alike.

@@ -45,7 +45,7 @@ pub use hit::watch::{WatchHandler, WatchHit};
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
-pub use recovery::{origin, recover};
+pub use recovery::{address_here, origin, recover};
 pub use registration::Registration;
 pub use registry::{list, memory};
 pub use snippet::{Insertion, Snippet, SnippetError, Step};
@@ -54,9 +54,7 @@ pub use watchpoint::{WatchError, Watchpoint, WatchpointBuilder, initialize_cpu, 
 
 // For the crates that build on the engine and run in the same kernel: a kernel that embeds the engine needs none.
 #[doc(hidden)]
-pub use {
-    check::Checker, hit::stack_position::stack_around, recovery::address_here, registry::analyze_text, words::CpuWords,
-};
+pub use {check::Checker, hit::stack_position::stack_around, registry::analyze_text, words::CpuWords};
 
 use core::fmt;
 

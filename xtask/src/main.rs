@@ -65,7 +65,7 @@ enum Command {
     Flamegraph(flamegraph::Options),
     /// Runs the tests: style checks, host tests, and on-target tests, each in a machine of its own.
     Test(test::Options),
-    /// Proves for a linked image that the code that handles probes cannot be probed, panic, allocate, or touch floating
+    /// Shows for a linked image that the code that handles probes cannot be probed, panic, allocate, or touch floating
     /// point.
     Audit(audit::Options),
     /// Measures the cost of a hit in instructions, and compares it with Linux.

@@ -1,4 +1,4 @@
-//! Packing of images (RFC 1950). A UART carries some ten thousand bytes a second, and an image has a million.
+//! Packing of images (RFC 1950). A UART carries some ten thousand bytes a second, and an image has millions.
 
 use miniz_oxide::inflate;
 

@@ -1,5 +1,5 @@
-//! Both sides, connected by a line that loses, changes, repeats and invents bytes and is cut, to a board that is reset.
-//! The image that starts is the one that was sent, or the sender reports why none does.
+//! Connects sender and receiver by a faulty line, which loses, changes, repeats and invents bytes and is cut, while the
+//! board is reset. The image that starts is the one that was sent, or the sender reports why none does.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
 //! What happens when a probe is hit.
 //!
-//! All code in this module and its submodules runs with interrupts masked, from the exception, or from the return of a
-//! probed function into the trampoline, to the return to probed code; and so do the functions that it calls. It takes
-//! no lock that interrupted code may hold, and allocates nothing. The linker places it in a region of its own, in which
-//! no probe is accepted. The modules beside this one register and remove probes.
+//! A hit begins at a breakpoint, in a stub, or at the return of a followed call, and ends with the return to probed
+//! code. The code of this module and its submodules runs in between, with interrupts masked, and so do the functions
+//! that it calls. (Snippets, see [`snippet_cell`], call nothing and may run unmasked.) It takes no lock that
+//! interrupted code may hold, and allocates nothing. The linker places it in a region of its own, in which no probe is
+//! accepted. The modules beside this one register and remove probes.
 //!
 //! ```text
 //!                brk #4
@@ -18,10 +19,10 @@
 //! within the hit.
 //!
 //! A hit while handlers run on the same CPU executes the instruction and calls no handler; every probe on that
-//! instruction counts it as missed.
+//! instruction counts it as missed. (A snippet counts it as a hit.)
 //!
-//! The usual hit of a breakpoint, and every hit of a stub, goes through `trampoline/hit.S`. That does what
-//! [`breakpoint`] does in the simple cases, and leaves the others to it.
+//! The usual hit of a breakpoint, and every hit of a stub that calls a handler, goes through `trampoline/hit.S`. It
+//! does what [`breakpoint`] does in the simple cases, and leaves the others to it.
 
 pub(crate) mod counters;
 pub(crate) mod cpu;

@@ -1,10 +1,10 @@
-//! The records of static events: from a description of the engine to fields, and to what is fetched of the struct that
-//! the event passes.
+//! Makes the record of a static event from the engine's description of it: the fields, and how each is fetched from the
+//! struct that the event passes.
 //!
-//! A record has the fields behind what every event has, each at a multiple of its size, as the compiler lays out the
-//! same struct in C. So the struct of an event without texts is a part of its record, word by word. A
-//! [`Text`](aarch64_kprobes::event::Text) is an address and a length in the struct, and a text behind the fields in the
-//! record.
+//! A record begins with what every event has. The fields follow, each at a multiple of its size, as the compiler lays
+//! out the same struct in C. So the struct of an event without texts is a part of its record, word by word. A
+//! [`Text`](aarch64_kprobes::event::Text) is an address and a length in the struct; in the record, the text comes after
+//! the fields.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
