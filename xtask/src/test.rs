@@ -21,6 +21,7 @@ mod loader;
 mod miri;
 mod network;
 mod normal;
+mod packages;
 mod pool;
 mod profiles;
 pub mod protocol;

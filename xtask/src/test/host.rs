@@ -6,6 +6,7 @@ use super::{
     capture::capture,
     documentation,
     libtest::{self, Verdict},
+    packages,
     pool::{Pool, Results},
     report::{Finished, Outcome},
     wanted::Wanted,
@@ -152,6 +153,9 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
                 return context.results.list(name.into(), 1);
             }
             context.results.time(name.into(), || {
+                if [PACKAGES, PACKAGES_OF_HOST].contains(&name) {
+                    return packages::check(name, &arguments);
+                }
                 let captured = capture(&mut workspace::cargo(&arguments), |_| {});
                 captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
             });
