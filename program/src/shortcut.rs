@@ -41,7 +41,7 @@ impl Shortcut {
             let problem = if let Problem::Expected { .. } = error.problem { Problem::OneGlob } else { error.problem };
             Span { start: shift(error.span.start), end: shift(error.span.end) }.error(problem)
         })?;
-        let [Spanned { node: Probe::Entry { glob }, .. }] = probes.as_slice() else {
+        let [Spanned { node: Probe::Kprobe { glob }, .. }] = probes.as_slice() else {
             return Err(Span { start: 0, end: glob.len() }.error(Problem::OneGlob));
         };
         Ok(match self {

@@ -107,7 +107,7 @@ pub(super) unsafe fn attach(
         let data = core::ptr::from_ref(site).expose_provenance();
         let kprobe = Kprobe::at(place.address).data(data).disabled();
         let kprobe = match place.way {
-            Way::Return => {
+            Way::Kretprobe => {
                 let handler = clauses.returned(place.clause).unwrap_or(INTERPRETER.returned);
                 let kretprobe = Kretprobe::at(place.address).handler(handler).data(data).disabled();
                 // SAFETY: the caller guarantees that `shared` is valid (see # Safety).
@@ -192,7 +192,7 @@ impl Way {
         match self {
             Self::Entry => Some(View::Entry),
             Self::Instruction | Self::Exit(Exit::Always) => Some(View::Frame),
-            Self::Return => Some(View::Return),
+            Self::Kretprobe => Some(View::Return),
             Self::Exit(_) => None,
         }
     }

@@ -61,7 +61,7 @@ pub fn search(pattern: &str, has_signatures: bool) -> Result<Vec<String>, Progra
         Err(Error { problem: Problem::NoMatch | Problem::NoMatchBut { .. } | Problem::NoInlined, .. }) => Ok(()),
         outcome => outcome,
     };
-    add(Probe::Entry { glob: fallible::copy(pattern)? })?;
+    add(Probe::Kprobe { glob: fallible::copy(pattern)? })?;
     add(Probe::Inline { function: fallible::copy(pattern)?, exit: false })?;
     let mut events = fallible::collect(event::all())?;
     fallible::sort_by_key(&mut events, |event| (event.group(), event.name()));

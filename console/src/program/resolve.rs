@@ -35,7 +35,7 @@ pub(super) enum Way {
     /// With all registers, if the instruction leaves its function.
     Exit(Exit),
     /// At the returns of the function that begins with the instruction.
-    Return,
+    Kretprobe,
 }
 
 /// An instruction to be probed.
@@ -91,7 +91,7 @@ impl ResolvedPlace {
     /// Returns about the most memory that the probe takes, in bytes.
     pub fn memory(&self) -> usize {
         // A return probe also needs an instance for each call in progress.
-        if matches!(self.way, Way::Return) { 5120 } else { 512 }
+        if matches!(self.way, Way::Kretprobe) { 5120 } else { 512 }
     }
 }
 
@@ -199,24 +199,24 @@ impl ResolvedProbes {
                 let outcome = found.and_then(|found| self.push_copies(clause, found, *exit, &wants));
                 return outcome.map_err(|problem| probe.span.error(problem));
             }
-            Probe::Entry { glob } => {
+            Probe::Kprobe { glob } => {
                 for function in functions(glob) {
-                    let name = self.name(Probe::Entry { glob: symbol::path(&function)? })?;
+                    let name = self.name(Probe::Kprobe { glob: symbol::path(&function)? })?;
                     // An entry probe assumes the procedure call standard. Functions with another calling convention
                     // cannot be probed: see `tracing::Names`.
                     let way = if wants.registers { Way::Instruction } else { Way::Entry };
                     self.push(way, clause, name, &function, 0, &wants)?;
                 }
             }
+            Probe::Kretprobe { glob } => {
+                for function in functions(glob) {
+                    let name = self.name(Probe::Kretprobe { glob: symbol::path(&function)? })?;
+                    self.push(Way::Kretprobe, clause, name, &function, 0, &wants)?;
+                }
+            }
             Probe::Return { glob } => {
                 for function in functions(glob) {
                     let name = self.name(Probe::Return { glob: symbol::path(&function)? })?;
-                    self.push(Way::Return, clause, name, &function, 0, &wants)?;
-                }
-            }
-            Probe::Exit { glob } => {
-                for function in functions(glob) {
-                    let name = self.name(Probe::Exit { glob: symbol::path(&function)? })?;
                     let range = range(&function);
                     for address in range.clone().step_by(4) {
                         let exit = probe::instruction(address).and_then(|word| exit_at(address, word, &range));
@@ -295,8 +295,8 @@ impl ResolvedProbes {
         let (function, problem) = match &probe.node {
             Probe::Offset { function, .. } | Probe::Instruction { function, .. } => (function, Problem::NoInstruction),
             Probe::FunctionLine { function, .. } => (function, Problem::NoMatch),
-            Probe::Exit { glob } => (glob, Problem::NoExit),
-            Probe::Entry { glob } | Probe::Return { glob } => (glob, Problem::NoMatch),
+            Probe::Return { glob } => (glob, Problem::NoExit),
+            Probe::Kprobe { glob } | Probe::Kretprobe { glob } => (glob, Problem::NoMatch),
             _ => return Err(probe.span.error(Problem::NoMatch)),
         };
         let is_there = symbol::functions(function).next().is_some();

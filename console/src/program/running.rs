@@ -619,7 +619,7 @@ impl Detached {
         // output after it.
         while shared.drain(out)? {}
         report::write_maps(&shared.program, &shared.store, &shared.program_names(), &host::masked, shared.format, out)?;
-        let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
+        let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Kretprobe { .. }));
         let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
         let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;
         for (missed, [one, many], why) in [

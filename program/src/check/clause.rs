@@ -87,9 +87,9 @@ impl Allowed {
         Self {
             time: all(|probe| matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
             hit: all(|probe| !matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
-            arguments: all(|probe| matches!(probe, Probe::Entry { .. })),
-            variables: all(|probe| matches!(probe, Probe::Entry { .. }) || is_on_instructions(probe)),
-            result: all(|probe| matches!(probe, Probe::Return { .. } | Probe::Exit { .. })),
+            arguments: all(|probe| matches!(probe, Probe::Kprobe { .. })),
+            variables: all(|probe| matches!(probe, Probe::Kprobe { .. }) || is_on_instructions(probe)),
+            result: all(|probe| matches!(probe, Probe::Kretprobe { .. } | Probe::Return { .. })),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Clause<'_, '_> {
     /// Returns whether all probes are at completed returns. At `return:` the function may continue in another one by a
     /// tail call.
     fn is_at_returns(&self) -> bool {
-        self.probes.iter().all(|probe| matches!(probe.node, Probe::Return { .. }))
+        self.probes.iter().all(|probe| matches!(probe.node, Probe::Kretprobe { .. }))
     }
 
     /// Returns the return value of the functions, if it is the same for all.

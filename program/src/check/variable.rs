@@ -116,7 +116,7 @@ impl Clause<'_, '_> {
         };
         for probe in &self.probes {
             match &probe.node {
-                Probe::Entry { glob } | Probe::Return { glob } | Probe::Exit { glob } => {
+                Probe::Kprobe { glob } | Probe::Kretprobe { glob } | Probe::Return { glob } => {
                     let functions = self.checker.symbols.functions(glob).map_err(|problem| span.error(problem))?;
                     if functions.is_empty() {
                         return Err(probe.span.error(Problem::NoMatch));

@@ -218,14 +218,14 @@ fn read(whole: ProbePart<'_>) -> Result<Probe, Error> {
             let number = number.ok_or(line.span().error(Problem::LineNumber))?;
             Ok(Probe::FunctionLine { function: function.function()?, line: number })
         }
-        "fentry" | "f" | "kfunc" => Ok(Probe::Entry { glob: rest.glob()? }),
-        "fexit" | "fr" | "kretfunc" => Ok(Probe::Return { glob: rest.glob()? }),
+        "fentry" | "f" | "kfunc" => Ok(Probe::Kprobe { glob: rest.glob()? }),
+        "fexit" | "fr" | "kretfunc" => Ok(Probe::Kretprobe { glob: rest.glob()? }),
         "kprobe" | "k" => match last_outside(rest.text, '+').map(|at| rest.cut(at)) {
             Some((function, offset)) => Ok(Probe::Offset { function: function.function()?, offset: offset.offset()? }),
-            None => Ok(Probe::Entry { glob: rest.glob()? }),
+            None => Ok(Probe::Kprobe { glob: rest.glob()? }),
         },
-        "kretprobe" | "kr" => Ok(Probe::Return { glob: rest.glob()? }),
-        "return" => Ok(Probe::Exit { glob: rest.glob()? }),
+        "kretprobe" | "kr" => Ok(Probe::Kretprobe { glob: rest.glob()? }),
+        "return" => Ok(Probe::Return { glob: rest.glob()? }),
         "insn" => {
             let Some(at) = last_outside(rest.text, ':') else {
                 rest.glob()?;

@@ -103,7 +103,7 @@ fn names_of_probes_are_taken_as_they_stand() {
             assert_eq!(probe(text), named, "{text}");
         }
     };
-    let glob = |glob: &str| Probe::Entry { glob: glob.into() };
+    let glob = |glob: &str| Probe::Kprobe { glob: glob.into() };
     names("kprobe:blk::*{}", glob("blk::*"));
     names("kprobe:<a::B<u8, [u8; 4]> as c::D>::f /1/ {}", glob("<a::B<u8, [u8; 4]> as c::D>::f"));
     names("kprobe:a::{closure#0}{}", glob("a::{closure#0}"));
@@ -123,14 +123,14 @@ fn names_of_probes_are_taken_as_they_stand() {
     names("insn:a::f:4 {}", instruction(Some(4)));
     names("insn:a::f:* {}", instruction(None));
     names("inline:a::*:return {}", Probe::Inline { function: "a::*".into(), exit: true });
-    names("return:a::f {}", Probe::Exit { glob: "a::f".into() });
+    names("return:a::f {}", Probe::Return { glob: "a::f".into() });
     names("kprobe:\"<a::B as c::D>::f\"/1/{}", glob("<a::B as c::D>::f"));
     names("kprobe:\"<dyn A + B>::f\"+8{}", offset(8));
     names("insn:\"a::f\":4{}", instruction(Some(4)));
     names("k:\"entry.S\":7{}", line("entry.S", 7));
     names("inline:\"a::*\":return {}", Probe::Inline { function: "a::*".into(), exit: true });
     names("kprobe:\"a{,; b\"{}", glob("a{,; b"));
-    names("kretprobe:* {}", Probe::Return { glob: "*".into() });
+    names("kretprobe:* {}", Probe::Kretprobe { glob: "*".into() });
     let watch = |symbol: Option<&str>, offset, length, mode: &str| Probe::Watch {
         symbol: symbol.map(Into::into),
         offset,

@@ -111,17 +111,17 @@ pub enum Probe {
         count: u32,
     },
     /// `kprobe:GLOB`: at the entry of every function that matches.
-    Entry {
+    Kprobe {
         /// The glob for the functions.
         glob: String,
     },
     /// `kretprobe:GLOB`: at the address to which a call of a matching function returns.
-    Return {
+    Kretprobe {
         /// The glob for the functions.
         glob: String,
     },
     /// `return:GLOB`: at every instruction that leaves a matching function.
-    Exit {
+    Return {
         /// The glob for the functions.
         glob: String,
     },
@@ -191,9 +191,9 @@ impl TryClone for Probe {
             &Self::Profile { count, unit } => Self::Profile { count, unit },
             &Self::CpuClock { period } => Self::CpuClock { period },
             &Self::Hardware { event, count } => Self::Hardware { event, count },
-            Self::Entry { glob } => Self::Entry { glob: fallible::copy(glob)? },
+            Self::Kprobe { glob } => Self::Kprobe { glob: fallible::copy(glob)? },
+            Self::Kretprobe { glob } => Self::Kretprobe { glob: fallible::copy(glob)? },
             Self::Return { glob } => Self::Return { glob: fallible::copy(glob)? },
-            Self::Exit { glob } => Self::Exit { glob: fallible::copy(glob)? },
             Self::Offset { function, offset } => Self::Offset { function: fallible::copy(function)?, offset: *offset },
             Self::Line { file, line } => Self::Line { file: fallible::copy(file)?, line: *line },
             Self::FunctionLine { function, line } => {
@@ -278,9 +278,9 @@ impl Probe {
             Self::Profile { .. } => "profile",
             Self::CpuClock { .. } => "software",
             Self::Hardware { .. } => "hardware",
-            Self::Entry { .. } | Self::Offset { .. } | Self::Line { .. } | Self::FunctionLine { .. } => "kprobe",
-            Self::Return { .. } => "kretprobe",
-            Self::Exit { .. } => "return",
+            Self::Kprobe { .. } | Self::Offset { .. } | Self::Line { .. } | Self::FunctionLine { .. } => "kprobe",
+            Self::Kretprobe { .. } => "kretprobe",
+            Self::Return { .. } => "return",
             Self::Instruction { .. } => "insn",
             Self::Tracepoint { .. } => "tracepoint",
             Self::Watch { .. } => "watchpoint",
