@@ -20,8 +20,8 @@ use kprobes_program::builtins;
 use kprobes_program::syntax::{After, HardwareEvent, KINDS, Unit};
 use kprobes_trace::definition::is_definition;
 
+use crate::arguments::{is_unfinished, option, quoted};
 use crate::line_editor::{Candidates, Completer};
-use crate::typed::{is_unfinished, option, quoted};
 
 /// A kind of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

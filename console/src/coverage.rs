@@ -2,11 +2,11 @@
 
 use aarch64_kprobes::{event, platform, probe};
 
+use crate::arguments::name;
 use crate::census::{At, Census};
 use crate::session::Session;
 use crate::symbol;
 use crate::symbols;
-use crate::typed::name;
 use crate::words::{Failure, Words};
 
 /// Runs the command `coverage [GLOB]`.

@@ -51,7 +51,7 @@
 // | `screen` | writing to the console |
 // | `help` | the text of `help` |
 // | `completion` | what the tab key completes |
-// | `line_editor`, `shell`, `typed`, `lines` | reading lines and showing text, without a kernel |
+// | `line_editor`, `shell`, `arguments`, `lines` | reading lines and showing text, without a kernel |
 // | `types`, `paths`, `prologue`, `frame`, `disassembly` | facts about the image |
 // | `files`, `instances`, `tracer` | the files of tracefs, the traces that have them, and their tracers |
 // | `trace` | the commands that run programs |
@@ -72,6 +72,7 @@ macro_rules! println {
     ($($argument:tt)*) => { print!("{}\n", format_args!($($argument)*)) };
 }
 
+mod arguments;
 mod census;
 pub mod command;
 mod completion;
@@ -105,7 +106,6 @@ pub mod time;
 mod trace;
 mod tracer;
 pub mod tracing;
-mod typed;
 mod types;
 mod why;
 pub mod words;

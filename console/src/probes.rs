@@ -6,11 +6,11 @@ use kprobes_trace::definition::{self, Command, synthetic};
 use kprobes_trace::errno::Errno;
 use kprobes_vm::counted::counted;
 
+use crate::arguments;
 use crate::instances;
 use crate::session::{Event, Session};
 use crate::symbol::Symbolic;
 use crate::tracing;
-use crate::typed;
 use crate::words::{Failure, Words};
 
 /// Carries out a line in the grammar of `dynamic_events`.
@@ -19,7 +19,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     if line.trim_ascii_start().starts_with("s:") {
         return define_synthetic(session, line);
     }
-    match definition::parse(&typed::without_quotes(line)?).map_err(fail)? {
+    match definition::parse(&arguments::without_quotes(line)?).map_err(fail)? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
             let names =

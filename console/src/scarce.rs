@@ -6,11 +6,11 @@ use core::fmt::Write;
 use fallible::OutOfMemory;
 use fallible::failing::{Heap, each_allocation, with_memory};
 
+use crate::arguments::{name, text_argument};
 use crate::files::path;
 use crate::line_editor::{Candidates, Completer, LineEditor, LineRefusal};
 use crate::lines::Lines;
 use crate::shell::CommandLine;
-use crate::typed::{name, typed};
 use crate::words::{Failure, Words};
 
 #[global_allocator]
@@ -36,7 +36,7 @@ fn a_name_a_program_and_a_command() {
         assert_eq!((&*read.0, failures > 0), ("f", true), "{line}");
     }
     for line in ["kprobe:f { } -c run", "'kprobe:f { }' -c 'run'", "kprobe:f { } -c 'run'"] {
-        let (read, failures) = each_allocation(|| typed(&mut Words::new(line), "a program"), is_memory);
+        let (read, failures) = each_allocation(|| text_argument(&mut Words::new(line), "a program"), is_memory);
         assert_eq!((&*read.text, read.command.as_deref()), ("kprobe:f { }", Some("run")), "{line}");
         assert!(failures > 1, "{line}");
     }

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use kprobes_types::Declaration;
 
+use crate::arguments::name;
 use crate::session::Session;
-use crate::typed::name;
 use crate::words::{Failure, Words};
 use crate::{source_lines, symbol, types};
 

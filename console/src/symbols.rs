@@ -4,8 +4,8 @@ use fallible::OutOfMemory;
 use kprobes_symbols::Symbol;
 use kprobes_symbols::names::{matches, numbered};
 
+use crate::arguments::name;
 use crate::session::Session;
-use crate::typed::name;
 use crate::words::{Failure, Words};
 use crate::{symbol, types};
 

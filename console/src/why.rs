@@ -11,13 +11,13 @@ use fallible::OutOfMemory;
 use kprobes_trace::definition::{self, Base};
 use kprobes_trace::events;
 
+use crate::arguments::name;
 use crate::census::Class;
 use crate::disassembly::Disassembly;
 use crate::session::Session;
 use crate::source_lines;
 use crate::symbol::{self, Symbolic};
 use crate::tracing;
-use crate::typed::name;
 use crate::words::{Failure, Words};
 
 /// Runs the command `why SYMBOL[+OFFSET]`.

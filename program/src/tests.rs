@@ -11,11 +11,11 @@ mod macros;
 mod output;
 mod parameters;
 mod random;
+mod rust_place;
 mod scarce;
 mod series;
 mod snippets;
 mod stepped;
-mod typed;
 
 use fallible::failing::Heap;
 

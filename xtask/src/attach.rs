@@ -25,7 +25,7 @@ use crate::{
     lock::Locked,
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
     record, run, serial,
-    terminal::{HOW_TO_LEAVE, Menu, REDRAW_KEY, Terminal, Typed},
+    terminal::{HOW_TO_LEAVE, Keystrokes, Menu, REDRAW_KEY, Terminal},
     trace::catch_interrupts,
     workspace,
 };
@@ -83,10 +83,10 @@ fn interact(start: &dyn Start) -> Result<()> {
             Ok(Output::End) | Err(RecvTimeoutError::Disconnected) => break false,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        match terminal.typed() {
-            Typed::Nothing => {}
-            Typed::Keys(keys) => machine.type_keys(keys),
-            Typed::Leave(keys) => {
+        match terminal.keystrokes() {
+            Keystrokes::Nothing => {}
+            Keystrokes::Keys(keys) => machine.type_keys(keys),
+            Keystrokes::Leave(keys) => {
                 machine.type_keys(keys);
                 break true;
             }

@@ -25,7 +25,7 @@ use crate::{
     network,
     remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
     script,
-    terminal::{Menu, Terminal, Typed},
+    terminal::{Keystrokes, Menu, Terminal},
     trace::{INTERRUPTED_STATUS, is_interrupted, is_noted},
 };
 
@@ -138,12 +138,12 @@ fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        match terminal.typed() {
-            Typed::Nothing => {}
+        match terminal.keystrokes() {
+            Keystrokes::Nothing => {}
             // The receiver is gone if QEMU is.
-            Typed::Keys(typed) => drop(keys.send(typed)),
-            Typed::Leave(_) if is_told => {}
-            Typed::Leave(_) => {
+            Keystrokes::Keys(typed) => drop(keys.send(typed)),
+            Keystrokes::Leave(_) if is_told => {}
+            Keystrokes::Leave(_) => {
                 // If QEMU has ended already, there is no such process.
                 let _ = Command::new("kill").arg(qemu.id().to_string()).stderr(Stdio::null()).status();
                 is_told = true;

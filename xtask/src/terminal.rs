@@ -31,7 +31,7 @@ pub const REDRAW_KEY: u8 = 0x0c;
 pub const HOW_TO_LEAVE: &str = "To leave the machine to itself: Ctrl-A X. To end it: `poweroff`.";
 
 /// What the person has typed.
-pub enum Typed {
+pub enum Keystrokes {
     Nothing,
     /// Keys for the machine.
     Keys(Vec<u8>),
@@ -76,7 +76,7 @@ impl Terminal {
     }
 
     /// Returns what was typed since the last call.
-    pub fn typed(&mut self) -> Typed {
+    pub fn keystrokes(&mut self) -> Keystrokes {
         let typed = match self.keys.try_recv() {
             _ if is_noted() => None,
             Ok(typed) => match &mut self.filter {
@@ -87,9 +87,9 @@ impl Terminal {
             Err(TryRecvError::Disconnected) => None,
         };
         match typed.map(|typed| self.history.pass(typed)) {
-            None => Typed::Leave(self.history.leave()),
-            Some(keys) if keys.is_empty() => Typed::Nothing,
-            Some(keys) => Typed::Keys(keys),
+            None => Keystrokes::Leave(self.history.leave()),
+            Some(keys) if keys.is_empty() => Keystrokes::Nothing,
+            Some(keys) => Keystrokes::Keys(keys),
         }
     }
 

@@ -19,6 +19,7 @@ use kprobes_wire::mark::{Diagnostic, Mark, Marked};
 use super::describe::Notes;
 use super::options::{Name, PROGRAM, Request, Stages, TaskNumber};
 use super::{information, listing};
+use crate::arguments::{TextArgument, text_argument};
 use crate::help;
 use crate::host::{self, host};
 use crate::input;
@@ -27,7 +28,6 @@ use crate::lock::Lock;
 use crate::program::{Options, ProgramRefusal, Reader, RunningProgram};
 use crate::screen::Screen;
 use crate::session::Session;
-use crate::typed::{Typed, typed};
 use crate::words::{Failure, Word, Words};
 
 /// The interval at which output is polled, and at which the end of a program is checked: a hit cannot wake a task.
@@ -104,7 +104,7 @@ pub(crate) fn count_stacks(session: &mut Session, words: &mut Words<'_>) -> Resu
 }
 
 fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Result<(), Failure> {
-    let Typed { text, column, command } = typed(words, "a function")?;
+    let TextArgument { text, column, command } = text_argument(words, "a function")?;
     let refused = |Error { problem, span }| {
         let before = text.get(..span.start).map_or(0, |before| before.chars().count());
         Failure::at(column + before, problem)

@@ -10,10 +10,10 @@ use kprobes_wire::mark::{Mark, Marked};
 
 use super::command::refuse;
 use super::options::{Name, Request};
+use crate::arguments::{TextArgument, text_argument};
 use crate::program::{self, ProgramRefusal};
 use crate::screen::Screen;
 use crate::session::Session;
-use crate::typed::{Typed, typed};
 use crate::words::{Failure, Words};
 
 /// The refusal of parameters after probes.
@@ -23,7 +23,7 @@ const NO_PROGRAM: &str =
 /// Runs the command `list-probes [-v] PROBES`.
 pub(crate) fn list_probes(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let has_signatures = words.option("-v");
-    let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;
+    let TextArgument { text, .. } = text_argument(words, "probes, as in kprobe:blk::*,")?;
     show(session, &text, program::list(&text, has_signatures), false);
     Ok(())
 }

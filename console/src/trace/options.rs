@@ -12,10 +12,10 @@ use fallible::OutOfMemory;
 use kprobes_program::report::OutputFormat;
 use kprobes_vm::store::KEYS_MAX;
 
+use crate::arguments::{TextArgument, text_argument};
 use crate::line_editor::Candidates;
 use crate::nearest::nearest;
 use crate::shell;
-use crate::typed::{Typed, typed};
 use crate::words::{Failure, Word, Words};
 
 /// The options that `trace` carries out.
@@ -252,7 +252,7 @@ impl Request {
         let mut text = if rest.text.starts_with(['\'', '"']) {
             shell_word(words)?
         } else {
-            let Typed { text, command, .. } = typed(words, PROGRAM)?;
+            let TextArgument { text, command, .. } = text_argument(words, PROGRAM)?;
             words.advance(rest.text.len());
             self.command = command.or(self.command.take());
             text

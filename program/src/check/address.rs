@@ -8,7 +8,7 @@ use kprobes_vm::code::{Arithmetic, Op, Operand, Type, Word};
 use super::call::written;
 use super::clause::Clause;
 use super::place::Spot;
-use super::typed::{STEPS_MAX, Typed};
+use super::rust_place::{RustPlace, STEPS_MAX};
 use super::value::{UNSIGNED, Value, number};
 use crate::checked::RustValue;
 use crate::error::{Error, Problem, Span};
@@ -20,8 +20,8 @@ const FAMILIES: [(u64, u8); 2] = [(2, 4), (10, 16)];
 impl Clause<'_, '_> {
     /// `macaddr`: six bytes, of an array or at an address.
     pub fn hardware_address(&mut self, of: &Expression, span: Span) -> Result<Value, Error> {
-        let spot = match self.typed(of)? {
-            Some(typed) => self.array_of_bytes(typed, of.span)?.filter(|(_, count)| *count == 6).map(|(spot, _)| spot),
+        let spot = match self.rust_place(of)? {
+            Some(place) => self.array_of_bytes(place, of.span)?.filter(|(_, count)| *count == 6).map(|(spot, _)| spot),
             None => None,
         };
         let spot = match spot {
@@ -53,8 +53,8 @@ impl Clause<'_, '_> {
                 Some(bytes.ok_or(family.span.error(Problem::Family))?)
             }
         };
-        let array = match self.typed(of)? {
-            Some(typed) => self.array_of_bytes(typed, of.span)?,
+        let array = match self.rust_place(of)? {
+            Some(place) => self.array_of_bytes(place, of.span)?,
             None => None,
         };
         let (address, bytes) = match array {
@@ -113,7 +113,7 @@ impl Clause<'_, '_> {
 
     /// Returns the place and the length of an array of bytes, which may be the only field of a struct, as in
     /// `Ipv4Addr`; `None` for any other value.
-    pub fn array_of_bytes(&mut self, value: Typed, span: Span) -> Result<Option<(Spot, u64)>, Error> {
+    pub fn array_of_bytes(&mut self, value: RustPlace, span: Span) -> Result<Option<(Spot, u64)>, Error> {
         let mut value = self.followed(value, span)?;
         for _ in 0..STEPS_MAX {
             value = match self.rust(value.of, span)?.kind {
@@ -126,7 +126,7 @@ impl Clause<'_, '_> {
                     let mut members = members;
                     match (members.next(), members.next()) {
                         (Some(only), None) => {
-                            let inner = Typed { of: only.of, spot: value.spot.at(only.offset.into()) };
+                            let inner = RustPlace { of: only.of, spot: value.spot.at(only.offset.into()) };
                             self.followed(inner, span)?
                         }
                         _ => return Ok(None),
@@ -141,7 +141,7 @@ impl Clause<'_, '_> {
     /// `offsetof`: the offset of a field in a struct.
     pub fn offset_of(&mut self, of: &Expression, field: &Expression) -> Result<Value, Error> {
         let ExpressionForm::Builtin(name) = &*field.form else { return Err(field.span.error(Problem::FieldName)) };
-        let value = self.typed(of)?.ok_or(of.span.error(Problem::NotAStruct))?;
+        let value = self.rust_place(of)?.ok_or(of.span.error(Problem::NotAStruct))?;
         let value = self.followed(value, of.span)?;
         match self.rust(value.of, of.span)?.kind {
             TypeKind::Struct { mut members, .. } => {

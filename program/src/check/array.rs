@@ -51,12 +51,12 @@ impl Clause<'_, '_> {
     /// Compiles a value. The bytes of an array, at most 8, become a number; then their number is returned, too.
     pub fn number_of_array(&mut self, operand: &Expression) -> Result<(Value, Option<u64>), Error> {
         let span = operand.span;
-        if let Some(typed) = self.typed(operand)? {
-            return match self.array_of_bytes(typed, span)? {
+        if let Some(place) = self.rust_place(operand)? {
+            return match self.array_of_bytes(place, span)? {
                 Some((spot, count @ (1 | 2 | 4 | 8))) => {
                     Ok((self.load(spot, count as u8, UNSIGNED, span)?, Some(count)))
                 }
-                _ => Ok((self.scalar(typed, span)?, None)),
+                _ => Ok((self.scalar(place, span)?, None)),
             };
         }
         let value = self.value(operand)?;

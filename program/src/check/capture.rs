@@ -13,7 +13,7 @@ use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand, Type, Word};
 
 use super::clause::Clause;
 use super::place::Spot;
-use super::typed::Typed;
+use super::rust_place::RustPlace;
 use super::value::{SIGNED, UNSIGNED, Value};
 use super::variant::Tags;
 use crate::checked::{Block, RustValue};
@@ -127,8 +127,8 @@ impl Clause<'_, '_> {
     /// Compiles an argument of a print: a Rust value is captured as a whole, to be shown as `{:?}` shows it.
     pub fn printed(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
-        let Some(typed) = self.typed(expression)? else { return self.value(expression) };
-        let value = self.followed(typed, span)?;
+        let Some(place) = self.rust_place(expression)? else { return self.value(expression) };
+        let value = self.followed(place, span)?;
         let of = self.rust(value.of, span)?;
         match of.kind {
             TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => self.shown(expression),
@@ -143,7 +143,7 @@ impl Clause<'_, '_> {
     }
 
     /// Plans the blocks of a value, and adds the ops that read them.
-    fn capture(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
+    fn capture(&mut self, value: RustPlace, span: Span) -> Result<Value, Error> {
         let of = self.rust(value.of, span)?;
         let too_large = span.error(Problem::NotShown { of: of.name });
         let mut plan = Plan::default();
@@ -282,13 +282,13 @@ impl Clause<'_, '_> {
     }
 
     /// Reads the value's own bytes to the words after `first`, and their number to `first`.
-    fn read_own(&mut self, value: Typed, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
+    fn read_own(&mut self, value: RustPlace, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
         let words = 1 + bytes.div_ceil(8) as u8;
         let to = |number: u8| Word(first.0.saturating_add(number));
         let Some((base, offset)) = self.in_memory(value.spot, span)? else {
             if let Spot::Places(number, at) = value.spot {
                 let read = |clause: &mut Self, place| {
-                    clause.read_own(Typed { spot: Spot::Passed(place, at), ..value }, bytes, first, span)
+                    clause.read_own(RustPlace { spot: Spot::Passed(place, at), ..value }, bytes, first, span)
                 };
                 return self.by_place(number, span, read);
             }

@@ -73,16 +73,16 @@ impl Clause<'_, '_> {
 
     fn class(&mut self, asked: &Expression) -> Result<Class, Error> {
         let span = asked.span;
-        let value = match self.typed(asked)? {
-            Some(typed) => {
-                let followed = self.followed(typed, span)?;
+        let value = match self.rust_place(asked)? {
+            Some(place) => {
+                let followed = self.followed(place, span)?;
                 if matches!(self.rust(followed.of, span)?.kind, TypeKind::Array { .. }) {
                     return Ok(Class::Array);
                 }
-                if self.is_address(typed.of, span)? {
+                if self.is_address(place.of, span)? {
                     return Ok(Class::Pointer);
                 }
-                match self.scalar(typed, span) {
+                match self.scalar(place, span) {
                     Err(Error { problem: Problem::NotANumber { .. }, .. }) => return Ok(Class::Other),
                     value => value?,
                 }
@@ -109,8 +109,8 @@ impl Clause<'_, '_> {
         if let ExpressionForm::Text(text) = &*asked.form {
             return Ok(text.len() as u64 + 1);
         }
-        if let Some(typed) = self.typed(asked)? {
-            return Ok(self.rust(typed.of, asked.span)?.size);
+        if let Some(place) = self.rust_place(asked)? {
+            return Ok(self.rust(place.of, asked.span)?.size);
         }
         let value = self.value(asked)?;
         match value.of {

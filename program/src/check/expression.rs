@@ -63,8 +63,8 @@ impl Clause<'_, '_> {
         if let Some(value) = self.event_field(expression)? {
             return Ok(value);
         }
-        if let Some(typed) = self.typed(expression)? {
-            return self.scalar(typed, span);
+        if let Some(place) = self.rust_place(expression)? {
+            return self.scalar(place, span);
         }
         match &*expression.form {
             ExpressionForm::Builtin(name) => self.builtin(name, span),

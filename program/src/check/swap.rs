@@ -23,8 +23,8 @@ impl Clause<'_, '_> {
             (Operand::Word(at), Some(&Op::Extend { to, bits, .. })) if at == to => bits,
             (Operand::Word(_), _) => 64,
             // An argument that always has the same value is not read.
-            (Operand::Constant(_), _) => match self.unrun(|clause| clause.typed(number))? {
-                Some(typed) => match self.rust(typed.of, number.span)?.size {
+            (Operand::Constant(_), _) => match self.unrun(|clause| clause.rust_place(number))? {
+                Some(place) => match self.rust(place.of, number.span)?.size {
                     bytes @ (1 | 2 | 4) => 8 * bytes as u8,
                     _ => 64,
                 },

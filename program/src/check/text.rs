@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use kprobes_vm::code::{Comparison, MapValue, Op, Operand, Type, Word};
 
 use super::clause::Clause;
-use super::typed::Typed;
+use super::rust_place::RustPlace;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, number, text_words};
 use crate::checked::RustValue;
 use crate::error::{Error, Noun, Problem, Span};
@@ -31,9 +31,9 @@ impl Clause<'_, '_> {
 
     /// `str`: reads a string from memory.
     pub fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
-        if let Some(typed) = self.typed(pointer)? {
+        if let Some(place) = self.rust_place(pointer)? {
             let most = length.map(|length| Ok::<_, Error>((self.known(length, 1, TEXT_MAX as u64)?, length.span)));
-            if let Some(text) = self.sequence_text(typed, most.transpose()?, pointer.span)? {
+            if let Some(text) = self.sequence_text(place, most.transpose()?, pointer.span)? {
                 return Ok(text);
             }
         }
@@ -65,7 +65,7 @@ impl Clause<'_, '_> {
     /// Reads the text of a Rust string or byte sequence, at most `most` bytes; `None` for any other value.
     pub fn sequence_text(
         &mut self,
-        value: Typed,
+        value: RustPlace,
         most: Option<(u64, Span)>,
         span: Span,
     ) -> Result<Option<Value>, Error> {
@@ -129,8 +129,8 @@ impl Clause<'_, '_> {
                 _ => {}
             }
         }
-        if let Some(typed) = self.typed(what)?
-            && let Some(count) = self.count_of(typed, what.span)?
+        if let Some(place) = self.rust_place(what)?
+            && let Some(count) = self.count_of(place, what.span)?
         {
             return Ok(count);
         }

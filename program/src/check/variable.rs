@@ -10,7 +10,7 @@ use kprobes_types::{Argument, InlinedCopy, Source, TypeId, Types, Unknown, Value
 
 use super::clause::{Clause, is_on_instructions};
 use super::place::Spot;
-use super::typed::Typed;
+use super::rust_place::RustPlace;
 use super::{Instruction, Whose};
 use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::Probe;
@@ -60,12 +60,12 @@ impl Group {
 impl Clause<'_, '_> {
     /// Returns an argument or a local by its name.
     #[inline(never)]
-    pub fn variable_of_function(&mut self, group: Group, name: &str, span: Span) -> Result<Typed, Error> {
+    pub fn variable_of_function(&mut self, group: Group, name: &str, span: Span) -> Result<RustPlace, Error> {
         self.allow(self.allowed.variables, Problem::VariableAway, span)?;
         let types = self.types(span)?;
         let find = |function: &_, at| variable_at(types, function, at, group, name);
         let (of, spot) = self.of_places(find, span)?;
-        Ok(Typed { of, spot })
+        Ok(RustPlace { of, spot })
     }
 
     /// Applies `find` to every place of the probes, and returns the result. The type is the same at all places. Where

@@ -6,7 +6,7 @@ use kprobes_types::{Tag, TypeKind};
 use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand};
 
 use super::clause::Clause;
-use super::typed::Typed;
+use super::rust_place::RustPlace;
 use super::value::{UNSIGNED, Value};
 use crate::checked::RustValue;
 use crate::error::{Error, Listed, Problem, Span};
@@ -14,7 +14,7 @@ use crate::syntax::{Expression, ExpressionForm, Operator};
 
 impl Clause<'_, '_> {
     /// Returns the variant of an enum with fields.
-    pub fn variant(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
+    pub fn variant(&mut self, value: RustPlace, span: Span) -> Result<Value, Error> {
         let of = self.rust(value.of, span)?;
         let TypeKind::Variants { tag, variants } = of.kind else {
             return Err(span.error(Problem::NotAnEnum { of: of.name }));
@@ -58,7 +58,7 @@ impl Clause<'_, '_> {
     pub fn has_tag(
         &mut self,
         operator: Operator,
-        value: Typed,
+        value: RustPlace,
         tag: Tag,
         wanted: Option<u64>,
         values: impl Iterator<Item = u64> + Clone,
@@ -91,7 +91,7 @@ impl Clause<'_, '_> {
             _ => return Ok(None),
         };
         let span = value.span;
-        let Some(value) = self.typed(value)? else { return Ok(None) };
+        let Some(value) = self.rust_place(value)? else { return Ok(None) };
         let value = self.followed(value, span)?;
         let of = self.rust(value.of, span)?;
         let mut segments = name.rsplit("::").map(str::trim);

@@ -67,7 +67,8 @@ impl Symbols for SimulatedImage {
                 whose: Whose::Copy { hash, first },
             };
             // The copies of `net::inner` stand for those that the table does not describe.
-            let known = super::typed::COPIES.iter().filter(|(name, ..)| name == function || function == "net::inner");
+            let known =
+                super::rust_place::COPIES.iter().filter(|(name, ..)| name == function || function == "net::inner");
             return Ok(with_memory(usize::MAX, || known.map(at).collect()));
         }
         let (Probe::Offset { function, offset } | Probe::Instruction { function, offset: Some(offset) }) = &probe.node
@@ -89,7 +90,7 @@ impl Symbols for SimulatedImage {
     }
 
     fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {
-        Ok(Some(with_memory(usize::MAX, super::typed::table)))
+        Ok(Some(with_memory(usize::MAX, super::rust_place::table)))
     }
 }
 
@@ -105,7 +106,7 @@ impl Names for SimulatedImage {
     }
 
     fn types(&self) -> Option<Types<'static>> {
-        Some(*with_memory(usize::MAX, super::typed::table))
+        Some(*with_memory(usize::MAX, super::rust_place::table))
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {

@@ -38,9 +38,9 @@ pub(crate) enum Handler {
     Change,
 }
 
-/// An action as typed.
+/// The parts of an action as they are typed.
 #[derive(Clone, Copy)]
-pub(super) struct Typed<'a> {
+pub(super) struct ParsedAction<'a> {
     pub(super) handler: Handler,
     /// The text in the parentheses of the handler.
     of: Fragment<'a>,
@@ -127,7 +127,7 @@ impl fmt::Display for Action {
     }
 }
 
-impl<'a> Typed<'a> {
+impl<'a> ParsedAction<'a> {
     /// Parses an action of the trigger `all`; returns `None` if `fragment` is not one.
     pub(super) fn parse(all: Fragment<'a>, fragment: Fragment<'a>) -> Result<Option<Self>, Error> {
         let (handler, rest) = fragment.split_once('(');
@@ -199,16 +199,16 @@ impl<'a> Parser<'a> {
     /// Resolves an action of a trigger with these `variables`; `added` has what earlier actions added.
     pub(super) fn action(
         &mut self,
-        typed: Typed<'a>,
+        parsed: ParsedAction<'a>,
         variables: &[Variable],
         added: &mut Added,
     ) -> Result<Action, Error> {
-        let mut parameters = typed.parameters(self)?;
-        let watched = match typed.handler {
+        let mut parameters = parsed.parameters(self)?;
+        let watched = match parsed.handler {
             Handler::Match => None,
             Handler::Max | Handler::Change => {
-                let Some(name) = typed.of.text.strip_prefix('$') else {
-                    return Err(self.error(Problem::NotAVariable, typed.of.text));
+                let Some(name) = parsed.of.text.strip_prefix('$') else {
+                    return Err(self.error(Problem::NotAVariable, parsed.of.text));
                 };
                 let watched = variables.iter().position(|variable| variable.name == name);
                 let watched = watched.ok_or_else(|| self.error(Problem::WatchedNotFound, name))?;
@@ -216,12 +216,12 @@ impl<'a> Parser<'a> {
                 Some((watched, added.kept.len() - 1))
             }
         };
-        let handler = match typed.handler {
+        let handler = match parsed.handler {
             Handler::Match => "onmatch",
             Handler::Max => "onmax",
             Handler::Change => "onchange",
         };
-        let name = typed.name.text;
+        let name = parsed.name.text;
         let mut text = fallible::Text::default();
         let effect = if name.starts_with("snapshot") {
             Effect::Snapshot
@@ -243,26 +243,26 @@ impl<'a> Parser<'a> {
             Effect::Save(first, parameters.len())
         } else {
             let event =
-                if name.starts_with("trace") && !parameters.is_empty() { parameters.remove(0) } else { typed.name };
-            let effect = self.trace(&typed, event, &parameters, variables, added)?;
+                if name.starts_with("trace") && !parameters.is_empty() { parameters.remove(0) } else { parsed.name };
+            let effect = self.trace(&parsed, event, &parameters, variables, added)?;
             if name.starts_with("trace") {
                 parameters.insert(0, event);
             }
             effect
         };
-        fmt::Write::write_fmt(&mut text, format_args!(":{handler}({}).{name}(", typed.of.text))
+        fmt::Write::write_fmt(&mut text, format_args!(":{handler}({}).{name}(", parsed.of.text))
             .map_err(|_| OutOfMemory)?;
         for (number, fragment) in parameters.iter().enumerate() {
             let comma = if number > 0 { "," } else { "" };
             fmt::Write::write_fmt(&mut text, format_args!("{comma}{}", fragment.text)).map_err(|_| OutOfMemory)?;
         }
         fmt::Write::write_char(&mut text, ')').map_err(|_| OutOfMemory)?;
-        Ok(Action { handler: typed.handler, text: text.0, watched, effect })
+        Ok(Action { handler: parsed.handler, text: text.0, watched, effect })
     }
 
     fn trace(
         &mut self,
-        typed: &Typed<'a>,
+        parsed: &ParsedAction<'a>,
         event: Fragment<'a>,
         parameters: &[Fragment<'a>],
         variables: &[Variable],
@@ -282,8 +282,8 @@ impl<'a> Parser<'a> {
                 _ => return Err(Error { problem: Problem::MissingOperand, column: 0, before: None }),
             };
             let (from, kind) = match last.strip_prefix('$') {
-                Some(name) => self.variable(typed, qualified, name, variables)?,
-                None => self.field_variable(typed, qualified, last, variables.len(), added)?,
+                Some(name) => self.variable(parsed, qualified, name, variables)?,
+                None => self.field_variable(parsed, qualified, last, variables.len(), added)?,
             };
             let field = fields.get(number).filter(|field| fits(field, &kind));
             let field = field.ok_or_else(|| self.error(Problem::TypeMismatch, last))?;
@@ -304,7 +304,7 @@ impl<'a> Parser<'a> {
     /// Resolves a parameter `$NAME`: a variable of this trigger, of the event that it matches, or of another event.
     fn variable(
         &mut self,
-        typed: &Typed<'a>,
+        parsed: &ParsedAction<'a>,
         qualified: Option<(&str, &str)>,
         name: &str,
         variables: &[Variable],
@@ -315,7 +315,7 @@ impl<'a> Parser<'a> {
             return Ok((From::Own(own), variables[own].value.kind.try_clone()?));
         }
         let (histogram, variable) = self
-            .find(qualified.or(typed.matched()), name)?
+            .find(qualified.or(parsed.matched()), name)?
             .ok_or_else(|| self.error(Problem::ParameterNotFound, name))?;
         let number = self.refer(histogram, variable)?;
         Ok((From::Other(number), histogram.definition().variables[variable].value.kind.try_clone()?))
@@ -324,7 +324,7 @@ impl<'a> Parser<'a> {
     /// Resolves a parameter that is a field, by adding or finding a variable for it.
     fn field_variable(
         &mut self,
-        typed: &Typed<'a>,
+        parsed: &ParsedAction<'a>,
         qualified: Option<(&'a str, &'a str)>,
         name: &'a str,
         before: usize,
@@ -339,7 +339,7 @@ impl<'a> Parser<'a> {
                     return Ok((From::Own(before + added.fields.len() - 1), kind));
                 }
                 Err(error) if error.problem == Problem::OutOfMemory => return Err(error),
-                Err(error) if typed.handler != Handler::Match => {
+                Err(error) if parsed.handler != Handler::Match => {
                     let parse = self.error(Problem::FieldParse, name);
                     let field = self.error(error.problem, name);
                     return Err(Error { before: Some((field.problem, field.column)), ..parse });
@@ -347,7 +347,7 @@ impl<'a> Parser<'a> {
                 Err(_) => {}
             }
         }
-        let Some(event) = qualified.or(typed.matched()) else {
+        let Some(event) = qualified.or(parsed.matched()) else {
             return Err(self.error(Problem::FieldNotFound, name));
         };
         let variable = fallible::format(format_args!("synthetic_{name}"))?;

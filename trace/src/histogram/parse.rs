@@ -22,7 +22,7 @@ use core::{fmt, mem, ptr};
 
 use fallible::{OutOfMemory, TryClone};
 
-use super::action::{ACTIONS_MAX, Action, Added, Effect, Typed};
+use super::action::{ACTIONS_MAX, Action, Added, Effect, ParsedAction};
 use super::expression::{Content, Form, Op, Parser, Reference, Scope, VARIABLES_MAX, Value, Variable};
 use super::{Error, Histogram, Key, Problem, Source, Transform, VALUES_MAX};
 use crate::definition::number;
@@ -243,7 +243,7 @@ impl Definition {
         let (mut name_of_it, mut no_hits) = (None, false);
         let (mut own, mut actions) = (Vec::new(), Vec::new());
         for fragment in all.split(':') {
-            if let Some(action) = Typed::parse(all, fragment)? {
+            if let Some(action) = ParsedAction::parse(all, fragment)? {
                 if actions.len() == ACTIONS_MAX {
                     return Err(fragment.error(Problem::NoAction));
                 }
@@ -281,7 +281,7 @@ impl Definition {
         let keys = keys.ok_or_else(|| all.error(Problem::NoKeys))?;
         // If one time is in microseconds, all of them are.
         let microseconds = text.contains("common_timestamp.usecs");
-        let matched = fallible::collect(actions.iter().filter_map(Typed::matched))?;
+        let matched = fallible::collect(actions.iter().filter_map(ParsedAction::matched))?;
         let is_event = |event| scope.others.is_none_or(|others| others.is_event(event));
         if let Some((_, event)) = matched.iter().find(|event| !is_event(**event)) {
             return Err(all.error_about(Problem::NoSuchEvent, event));

@@ -8,7 +8,7 @@ use super::{
     line::{Heard, SerialLine},
     load::Load,
 };
-use crate::terminal::{HOW_TO_LEAVE, Menu, REDRAW_KEY, Terminal, Typed};
+use crate::terminal::{HOW_TO_LEAVE, Keystrokes, Menu, REDRAW_KEY, Terminal};
 
 /// Loads the image whenever the loader comes back, and is its console in between. Without an image, it is the console
 /// of the kernel that runs already. Returns when the person leaves.
@@ -34,10 +34,10 @@ pub fn interact(line: &mut SerialLine, load: Option<&Load>) -> Result<()> {
             let sentence = if was_connected { "is back" } else { "is gone; waiting for it" };
             eprint!("\r\n{} {sentence}\r\n", line.name());
         }
-        match terminal.typed() {
-            Typed::Nothing => {}
-            Typed::Keys(keys) => line.send(&keys),
-            Typed::Leave(keys) => {
+        match terminal.keystrokes() {
+            Keystrokes::Nothing => {}
+            Keystrokes::Keys(keys) => line.send(&keys),
+            Keystrokes::Leave(keys) => {
                 line.send(&keys);
                 break;
             }

@@ -20,7 +20,7 @@ pub(super) const STEPS_MAX: usize = 16;
 
 /// A Rust value that is not read yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Typed {
+pub(super) struct RustPlace {
     pub of: TypeId,
     pub spot: Spot,
 }
@@ -44,7 +44,7 @@ impl Clause<'_, '_> {
     }
 
     /// Returns the return value of the functions, if it is the same for all.
-    fn returned(&mut self, span: Span) -> Result<Typed, Error> {
+    fn returned(&mut self, span: Span) -> Result<RustPlace, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
         let (of, spot) = self.of_places(|function, _| function.returned().ok_or(Problem::DamagedTypes), span)?;
         match spot {
@@ -52,20 +52,20 @@ impl Clause<'_, '_> {
             Spot::Passed(ValuePlace::At(_), _) => {
                 self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
                 let address = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Result }, span)?;
-                Ok(Typed { of, spot: Spot::Memory(address.at, 0) })
+                Ok(RustPlace { of, spot: Spot::Memory(address.at, 0) })
             }
             // The functions return it in different ways.
             Spot::Places(..) => Err(span.error(Problem::Differs)),
-            _ => Ok(Typed { of, spot }),
+            _ => Ok(RustPlace { of, spot }),
         }
     }
 
     /// Returns the Rust value that an expression denotes; `None` if it denotes no Rust value.
-    pub fn typed(&mut self, expression: &Expression) -> Result<Option<Typed>, Error> {
+    pub fn rust_place(&mut self, expression: &Expression) -> Result<Option<RustPlace>, Error> {
         let span = expression.span;
         self.go_on(span)?;
         match &*expression.form {
-            ExpressionForm::Builtin(name) if name == "retval" => self.typed_result(span),
+            ExpressionForm::Builtin(name) if name == "retval" => self.place_of_result(span),
             ExpressionForm::Field { of, name } => match &*of.form {
                 // A field of a static event is no Rust value: see `event`.
                 ExpressionForm::Builtin(root) if root == "args" && self.is_at_events() => Ok(None),
@@ -76,25 +76,25 @@ impl Clause<'_, '_> {
                     self.variable_of_function(group, name, span).map(Some)
                 }
                 _ => {
-                    let Some(of) = self.typed(of)? else { return Ok(None) };
+                    let Some(of) = self.rust_place(of)? else { return Ok(None) };
                     self.field(of, name, span).map(Some)
                 }
             },
             ExpressionForm::Part { tuple, number } => {
-                let Some(tuple) = self.typed(tuple)? else { return Ok(None) };
+                let Some(tuple) = self.rust_place(tuple)? else { return Ok(None) };
                 let name = fallible::format(format_args!("{number}"))?;
                 self.field(tuple, &name, span).map(Some)
             }
             ExpressionForm::Index { pointer, index } => {
-                let Some(array) = self.typed(pointer)? else { return Ok(None) };
-                self.typed_element(array, pointer.span, index, span)
+                let Some(array) = self.rust_place(pointer)? else { return Ok(None) };
+                self.place_of_element(array, pointer.span, index, span)
             }
             _ => Ok(None),
         }
     }
 
     #[inline(never)]
-    fn typed_result(&mut self, span: Span) -> Result<Option<Typed>, Error> {
+    fn place_of_result(&mut self, span: Span) -> Result<Option<RustPlace>, Error> {
         match self.returned(span) {
             // Without type information, `retval` falls back to the number in x0.
             Err(Error {
@@ -107,7 +107,7 @@ impl Clause<'_, '_> {
     }
 
     #[inline(never)]
-    fn field_of_result(&mut self, name: &str, at: Span, span: Span) -> Result<Typed, Error> {
+    fn field_of_result(&mut self, name: &str, at: Span, span: Span) -> Result<RustPlace, Error> {
         let of = self.returned(at)?;
         self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
         self.field(of, name, span)
@@ -115,13 +115,13 @@ impl Clause<'_, '_> {
 
     /// Returns an element of an array; `None` if `array` is another value.
     #[inline(never)]
-    fn typed_element(
+    fn place_of_element(
         &mut self,
-        array: Typed,
+        array: RustPlace,
         at: Span,
         index: &Expression,
         span: Span,
-    ) -> Result<Option<Typed>, Error> {
+    ) -> Result<Option<RustPlace>, Error> {
         let array = self.followed(array, at)?;
         // Indexing a raw pointer to integers is handled as for other pointers.
         let TypeKind::Array { element, count } = self.rust(array.of, span)?.kind else { return Ok(None) };
@@ -131,19 +131,19 @@ impl Clause<'_, '_> {
             return Err(index.span.error(Problem::Range { least: 0, most: count.saturating_sub(1) }));
         }
         let bytes = self.rust(element, span)?.size;
-        Ok(Some(Typed { of: element, spot: array.spot.at(number.wrapping_mul(bytes)) }))
+        Ok(Some(RustPlace { of: element, spot: array.spot.at(number.wrapping_mul(bytes)) }))
     }
 
     /// Returns the field of this name, in the value or in the value that it refers to.
     #[inline(never)]
-    fn field(&mut self, value: Typed, name: &str, span: Span) -> Result<Typed, Error> {
+    fn field(&mut self, value: RustPlace, name: &str, span: Span) -> Result<RustPlace, Error> {
         let mut value = value;
         for _ in 0..STEPS_MAX {
             let of = self.rust(value.of, span)?;
             match of.kind {
                 TypeKind::Struct { mut members, .. } => {
                     if let Some(member) = members.clone().find(|member| member.name == name) {
-                        return Ok(Typed { of: member.of, spot: value.spot.at(member.offset.into()) });
+                        return Ok(RustPlace { of: member.of, spot: value.spot.at(member.offset.into()) });
                     }
                     let types = self.types(span)?;
                     let problem = span.error(Problem::NoField { of: of.name, names: Listed::Fields(types, value.of) });
@@ -165,11 +165,11 @@ impl Clause<'_, '_> {
                     if !has_fields {
                         return Err(problem);
                     }
-                    value = Typed { of: only.of, spot: value.spot.at(only.offset.into()) };
+                    value = RustPlace { of: only.of, spot: value.spot.at(only.offset.into()) };
                 }
                 TypeKind::Variants { tag: None, mut variants } => {
                     let only = variants.next().ok_or(span.error(Problem::FieldOfEnum { of: of.name }))?;
-                    value = Typed { of: only.of, ..value };
+                    value = RustPlace { of: only.of, ..value };
                     if only.name == name {
                         return Ok(value);
                     }
@@ -190,7 +190,7 @@ impl Clause<'_, '_> {
                     let outcome = self.branch_if(how, left, right, &mut ends, span);
                     self.ends = ends;
                     outcome?;
-                    return Ok(Typed { of: found.of, ..value });
+                    return Ok(RustPlace { of: found.of, ..value });
                 }
                 TypeKind::Pointer { .. } | TypeKind::Wrapper { .. } => {
                     value = self.inner(value, span)?.ok_or(span.error(Problem::DamagedTypes))?;
@@ -202,19 +202,19 @@ impl Clause<'_, '_> {
     }
 
     /// Returns the target of a pointer, or the content of a wrapper; `None` for other values.
-    fn inner(&mut self, value: Typed, span: Span) -> Result<Option<Typed>, Error> {
+    fn inner(&mut self, value: RustPlace, span: Span) -> Result<Option<RustPlace>, Error> {
         Ok(match self.rust(value.of, span)?.kind {
             TypeKind::Pointer { target, at, .. } => {
                 let address = self.load(value.spot, 8, UNSIGNED, span)?;
-                Some(Typed { of: target, spot: Spot::Memory(address.at, at.into()) })
+                Some(RustPlace { of: target, spot: Spot::Memory(address.at, at.into()) })
             }
-            TypeKind::Wrapper { target, at } => Some(Typed { of: target, spot: value.spot.at(at.into()) }),
+            TypeKind::Wrapper { target, at } => Some(RustPlace { of: target, spot: value.spot.at(at.into()) }),
             _ => None,
         })
     }
 
     /// Follows references, counted references and wrappers to the value behind them.
-    pub fn followed(&mut self, value: Typed, span: Span) -> Result<Typed, Error> {
+    pub fn followed(&mut self, value: RustPlace, span: Span) -> Result<RustPlace, Error> {
         let mut value = value;
         for _ in 0..STEPS_MAX {
             match self.rust(value.of, span)?.kind {
@@ -244,7 +244,7 @@ impl Clause<'_, '_> {
 
     /// Reads a value where a number, a string or an address is needed.
     #[inline(never)]
-    pub fn scalar(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
+    pub fn scalar(&mut self, value: RustPlace, span: Span) -> Result<Value, Error> {
         let mut value = value;
         for _ in 0..STEPS_MAX {
             let of = self.rust(value.of, span)?;
@@ -293,7 +293,7 @@ impl Clause<'_, '_> {
                     {
                         return Err(no_number);
                     }
-                    Typed { of: only.of, spot: value.spot.at(only.offset.into()) }
+                    RustPlace { of: only.of, spot: value.spot.at(only.offset.into()) }
                 }
                 _ => return Err(no_number),
             };
@@ -302,7 +302,7 @@ impl Clause<'_, '_> {
     }
 
     /// Returns the address and the number of elements of a string or a slice of bytes; `None` for other values.
-    pub fn bytes_of(&mut self, value: Typed, span: Span) -> Result<Option<(Operand, Operand)>, Error> {
+    pub fn bytes_of(&mut self, value: RustPlace, span: Span) -> Result<Option<(Operand, Operand)>, Error> {
         let value = self.followed(value, span)?;
         let of = self.rust(value.of, span)?;
         Ok(match of.kind {
@@ -331,7 +331,7 @@ impl Clause<'_, '_> {
     }
 
     /// Returns the number of elements of a slice, string or array; `None` for other values.
-    pub fn count_of(&mut self, value: Typed, span: Span) -> Result<Option<Value>, Error> {
+    pub fn count_of(&mut self, value: RustPlace, span: Span) -> Result<Option<Value>, Error> {
         let value = self.followed(value, span)?;
         Ok(match self.rust(value.of, span)?.kind {
             TypeKind::Sequence { length, .. } => Some(self.load(value.spot.at(length.into()), 8, UNSIGNED, span)?),
@@ -344,8 +344,8 @@ impl Clause<'_, '_> {
     /// an enum with fields. Other values are read as numbers.
     pub fn shown(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
-        let Some(typed) = self.typed(expression)? else { return self.value(expression) };
-        let value = self.followed(typed, span)?;
+        let Some(place) = self.rust_place(expression)? else { return self.value(expression) };
+        let value = self.followed(place, span)?;
         let of = self.rust(value.of, span)?;
         match of.kind {
             TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => {
@@ -354,7 +354,7 @@ impl Clause<'_, '_> {
                 Ok(Value { of, ..number })
             }
             TypeKind::Variants { .. } => self.variant(value, span),
-            _ => self.scalar(typed, span),
+            _ => self.scalar(place, span),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::words::{Failure, Words};
 
 /// A parsed program or glob, with its command.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Typed {
+pub struct TextArgument {
     /// The program or the glob.
     pub text: String,
     /// The column of the text, in characters from 0. It is exact only if the text stands in the line unchanged.
@@ -43,7 +43,7 @@ pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
 /// # Errors
 ///
 /// The text is missing, a quote is not closed, other text follows, or there is no memory.
-pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
+pub fn text_argument(words: &mut Words<'_>, what: &str) -> Result<TextArgument, Failure> {
     let rest = words.rest();
     if rest.text.is_empty() {
         words.expect(what)?;
@@ -57,7 +57,7 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
             Some((text, command)) => (text, Some(unquoted(command)?)),
             None => (rest.text, None),
         };
-        return Ok(Typed { text: fallible::copy(text)?, column: rest.column, command });
+        return Ok(TextArgument { text: fallible::copy(text)?, column: rest.column, command });
     }
     let line = CommandLine::parse(rest.text).map_err(|error| error.failure(rest.column))?;
     let (is_redirected, mut words) = (line.output.is_some(), line.words.into_iter());
@@ -67,7 +67,7 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
         && !command.starts_with(['\'', '"'])
         && let Some(text) = words.next()
     {
-        return Ok(Typed { text, column: rest.column + 1, command: Some(fallible::copy(command)?) });
+        return Ok(TextArgument { text, column: rest.column + 1, command: Some(fallible::copy(command)?) });
     }
     let (text, command) = match (words.next(), words.next(), words.next(), words.next()) {
         (Some(text), None, ..) => (text, None),
@@ -77,7 +77,7 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
     if is_redirected {
         return Err(rest.failure("the output of a program cannot be redirected"));
     }
-    Ok(Typed { text, column: rest.column + 1, command })
+    Ok(TextArgument { text, column: rest.column + 1, command })
 }
 
 /// Returns the word of a line that consists of one word.
@@ -191,8 +191,8 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> (String, Option<String>) {
-        let Typed { text, command, .. } =
-            typed(&mut Words::new(line), "a program").unwrap_or_else(|error| panic!("{error:?}"));
+        let TextArgument { text, command, .. } =
+            text_argument(&mut Words::new(line), "a program").unwrap_or_else(|error| panic!("{error:?}"));
         (text, command)
     }
 
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_pointed_at() {
-        let refused = |line: &str| typed(&mut Words::new(line), "a program").expect_err(line);
+        let refused = |line: &str| text_argument(&mut Words::new(line), "a program").expect_err(line);
         assert_eq!(refused("kprobe:f { } -c "), Failure::at(16, "a command, as in run sha256, is missing here"));
         assert_eq!(refused("'kprobe:f"), Failure::at(0, "this quote is not closed"));
         assert_eq!(refused(""), Failure::at(1, "a program is missing here"));
