@@ -30,10 +30,10 @@ use kprobes_types::LineError;
 mod attached;
 mod commands;
 mod instance;
-mod linked;
 mod scarce;
 mod tested;
 mod typed;
+mod variables;
 
 struct Names;
 

@@ -227,7 +227,7 @@ pub(crate) struct Reference {
 
 /// A histogram with variables, and its event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LinkedHistogram<'a> {
+pub(crate) struct VariableSource<'a> {
     pub(crate) event: (&'a str, &'a str),
     pub(crate) histogram: &'a Arc<Histogram>,
 }
@@ -237,7 +237,7 @@ pub(crate) struct LinkedHistogram<'a> {
 pub struct Scope<'a> {
     /// The group and the name of the event.
     pub(crate) event: (&'a str, &'a str),
-    pub(crate) linked: &'a [LinkedHistogram<'a>],
+    pub(crate) sources: &'a [VariableSource<'a>],
     pub(crate) clock: Clock,
     pub(crate) others: Option<&'a dyn OtherEvents>,
     /// Where the parser reports which field of another event is needed.
@@ -269,7 +269,7 @@ impl Scope<'_> {
     /// The empty scope: a trigger that refers to nothing else.
     pub(crate) const NONE: Self = Self {
         event: ("", ""),
-        linked: &[],
+        sources: &[],
         clock: Clock { frequency: 1, origin: 0 },
         others: None,
         needed: None,
@@ -279,8 +279,8 @@ impl Scope<'_> {
 
     /// Returns the histogram and the number of the variable `name` of an event.
     pub(crate) fn find(&self, event: (&str, &str), name: &str) -> Option<(&Arc<Histogram>, usize)> {
-        let of_event = self.linked.iter().filter(|linked| linked.event == event);
-        of_event.filter_map(|linked| Some((linked.histogram, linked.histogram.definition().variable(name)?))).next()
+        let of_event = self.sources.iter().filter(|source| source.event == event);
+        of_event.filter_map(|source| Some((source.histogram, source.histogram.definition().variable(name)?))).next()
     }
 }
 
@@ -466,10 +466,10 @@ impl<'a> Parser<'a> {
             (None, _) => {}
         }
         let mut having = scope
-            .linked
+            .sources
             .iter()
-            .filter(|linked| linked.histogram.definition().variable(name).is_some())
-            .map(|linked| linked.event);
+            .filter(|source| source.histogram.definition().variable(name).is_some())
+            .map(|source| source.event);
         match having.next() {
             Some(first) if having.any(|event| event != first) => Err(self.error(Problem::VariableNotUnique, name)),
             Some(first) => Ok(scope.find(first, name)),

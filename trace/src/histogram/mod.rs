@@ -8,11 +8,11 @@
 mod action;
 mod error;
 mod expression;
-mod link;
 mod parse;
 mod shared;
 mod table;
 mod text;
+mod variables;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,11 +27,11 @@ use fallible::{Arc, OutOfMemory};
 pub(crate) use action::{Effect, Form, From, Handler, Sent};
 pub use error::{Error, Problem};
 pub use expression::Scope;
-pub(crate) use expression::{Content, LinkedHistogram, Needed, OPERANDS_MAX, Op, OtherEvents, Reference};
-pub(crate) use link::{BoundAction, Link, Setting};
+pub(crate) use expression::{Content, Needed, OPERANDS_MAX, Op, OtherEvents, Reference, VariableSource};
 pub use parse::{Command, Definition};
 pub(crate) use shared::{NO_ROOM, Shared};
 pub(crate) use table::{CELL, Cell, CounterTable, Keys, MULTIPLIER, Numbers, Store};
+pub(crate) use variables::{BoundAction, Setting, VariableUse};
 
 use crate::fetch::RegisterPart;
 use crate::filter::{HitString, Number};
@@ -58,7 +58,7 @@ pub struct Histogram {
     pub(crate) values: Box<[Number]>,
     /// The table of each CPU; empty if the histogram has variables.
     pub(crate) tables: Box<[CounterTable]>,
-    pub(crate) link: Option<Link>,
+    pub(crate) variable_use: Option<VariableUse>,
     /// Set while the histogram is cleared: no event counts hits in it.
     pub(crate) held: AtomicBool,
     /// The words in which stubs count by exponents, indexed by the number of leading zeros.
@@ -150,12 +150,13 @@ impl Histogram {
     /// Fails if there is no memory for the tables.
     pub fn new(definition: Definition, cpus: usize, rings: Option<&'static Rings>) -> Result<Self, OutOfMemory> {
         let keys = fallible::boxed_slice(definition.keys.iter().map(Key::of))?;
-        let link = definition.is_linked().then(|| Link::new(&definition, cpus, rings)).transpose()?;
-        let numbers = definition.sums().filter(|_| link.is_none()).filter_map(Sum::number);
+        let variable_use =
+            definition.uses_variables().then(|| VariableUse::new(&definition, cpus, rings)).transpose()?;
+        let numbers = definition.sums().filter(|_| variable_use.is_none()).filter_map(Sum::number);
         let values = fallible::boxed_slice(numbers)?;
         let shape = Shape::of(&definition, keys.iter().copied());
         let table = |_| CounterTable::new(definition.size, shape, values.len());
-        let with_table = if link.is_some() { 0 } else { cpus };
+        let with_table = if variable_use.is_some() { 0 } else { cpus };
         let tables = fallible::boxed_slice(fallible::collect_results((0..with_table).map(table))?)?;
         let held = AtomicBool::new(false);
         let exponents = Self::has_exponents(&definition, shape).then(CpuWords::new).transpose()?;
@@ -163,12 +164,12 @@ impl Histogram {
         let without = platform::cpus().saturating_sub(tables.len());
         let addresses = tables.iter().flat_map(CounterTable::addresses).chain(repeat_n(0, each * without));
         let addresses = fallible::boxed_slice(addresses)?;
-        Ok(Self { definition, keys, values, tables, link, held, exponents, addresses })
+        Ok(Self { definition, keys, values, tables, variable_use, held, exponents, addresses })
     }
 
     /// Whether stubs may count by exponents.
     fn has_exponents(definition: &Definition, shape: Shape) -> bool {
-        matches!(shape, Shape::Exponent) && definition.sums().next().is_none() && !definition.is_linked()
+        matches!(shape, Shape::Exponent) && definition.sums().next().is_none() && !definition.uses_variables()
     }
 
     /// Returns where stubs count.
@@ -189,8 +190,8 @@ impl Histogram {
     /// Returns the memory that the tables of such a histogram take for `cpus` CPUs, in bytes.
     #[must_use]
     pub fn bytes(definition: &Definition, cpus: usize) -> usize {
-        if definition.is_linked() {
-            return Link::bytes(definition, cpus);
+        if definition.uses_variables() {
+            return VariableUse::bytes(definition, cpus);
         }
         let shape = Shape::of(definition, definition.keys.iter().map(Key::of));
         let words = if Self::has_exponents(definition, shape) { CpuWords::bytes() } else { 0 };
@@ -208,10 +209,10 @@ impl Histogram {
     /// Clears the histogram in place, if it has variables: other triggers may refer to it, so it cannot be replaced.
     /// Otherwise returns false, and changes nothing. `synchronize` waits until no hit is being counted.
     pub(crate) fn clear(&self, synchronize: fn()) -> bool {
-        let Some(link) = &self.link else { return false };
+        let Some(variable_use) = &self.variable_use else { return false };
         self.held.store(true, Relaxed);
         synchronize();
-        link.table.clear();
+        variable_use.table.clear();
         self.held.store(false, Relaxed);
         true
     }
@@ -224,9 +225,9 @@ impl Histogram {
     /// Reads the tables of all CPUs, merged by key.
     pub(crate) fn read(&self) -> Result<Reading, OutOfMemory> {
         let mut reading = Reading::default();
-        if let Some(link) = &self.link {
-            reading.dropped = link.table.dropped.load(Relaxed);
-            link.table.read(&mut reading.entries)?;
+        if let Some(variable_use) = &self.variable_use {
+            reading.dropped = variable_use.table.dropped.load(Relaxed);
+            variable_use.table.read(&mut reading.entries)?;
             return Ok(reading);
         }
         for table in &self.tables {

@@ -361,7 +361,7 @@ impl Definition {
     }
 
     /// Whether other CPUs need what one CPU counts: the definition has variables, references, actions or expressions.
-    pub(super) fn is_linked(&self) -> bool {
+    pub(super) fn uses_variables(&self) -> bool {
         !self.variables.is_empty()
             || !self.references.is_empty()
             || !self.actions.is_empty()

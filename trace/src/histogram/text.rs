@@ -44,15 +44,15 @@ impl Histogram {
 
     /// Writes why the last snapshot was taken.
     fn write_snapshot(&self, out: &mut dyn Write, symbols: &dyn Symbols) -> Result<(), ShowError> {
-        let Some(link) = &self.link else { return Ok(()) };
-        for (act, action) in link.actions.iter().zip(&self.definition.actions) {
+        let Some(variable_use) = &self.variable_use else { return Ok(()) };
+        for (act, action) in variable_use.actions.iter().zip(&self.definition.actions) {
             let Some(number) = act.latest.entry.load(Relaxed).checked_sub(1) else { continue };
             let (handler, value) = (handler_name(act.handler), act.latest.value.load(Relaxed));
             out.write_str("\nSnapshot taken (see tracing/snapshot).  Details:\n")?;
             write!(out, "\ttriggering value {{ {handler}({}) }}: {value:>10}", action.of())?;
             out.write_str("\ttriggered by event with key: ")?;
-            let start = number as usize * link.table.stride;
-            let words = link.table.words.get(start..start + link.table.stride).unwrap_or(&[]);
+            let start = number as usize * variable_use.table.stride;
+            let words = variable_use.table.words.get(start..start + variable_use.table.stride).unwrap_or(&[]);
             self.write_keys(out, &fallible::collect(words.iter().map(|word| word.load(Relaxed)))?, symbols)?;
             out.write_char('\n')?;
         }
@@ -61,15 +61,15 @@ impl Histogram {
 
     /// Writes what actions have saved.
     fn write_actions(&self, out: &mut dyn Write, entry: &[u64], symbols: &dyn Symbols) -> fmt::Result {
-        let Some(link) = &self.link else { return Ok(()) };
-        let word = |number: usize| link.kept.get(number).and_then(|kept| entry.get(kept.at)).unwrap_or(&0);
-        for act in link.actions.iter().filter(|act| !matches!(act.effect, Effect::Snapshot)) {
+        let Some(variable_use) = &self.variable_use else { return Ok(()) };
+        let word = |number: usize| variable_use.kept.get(number).and_then(|kept| entry.get(kept.at)).unwrap_or(&0);
+        for act in variable_use.actions.iter().filter(|act| !matches!(act.effect, Effect::Snapshot)) {
             let Some((_, kept)) = act.watched else { continue };
             let name = if act.handler == Handler::Max { "max" } else { "changed" };
             write!(out, "\n\t{name}: {:>10}", word(kept))?;
             let saved = self.definition.kept.iter().enumerate().filter(|(_, variable)| !variable.name.is_empty());
             for (number, variable) in saved {
-                let setting = link.kept.get(number).map_or(0..0, |kept| kept.at..kept.at + kept.words);
+                let setting = variable_use.kept.get(number).map_or(0..0, |kept| kept.at..kept.at + kept.words);
                 let words = entry.get(setting).unwrap_or(&[]);
                 write!(out, "  {}: ", variable.name)?;
                 if variable.is_stack() {

@@ -74,7 +74,7 @@ pub(crate) struct Bound {
     pub(crate) keys: Box<[Key]>,
     pub(crate) values: Box<[Number]>,
     /// Whether the trigger is a histogram with variables or expressions, which look at the record.
-    is_linked: bool,
+    uses_variables: bool,
     /// The fast path, if the trigger is a histogram of all hits by a register or a part of one.
     pub(crate) tally: Option<Tally>,
 }
@@ -201,11 +201,11 @@ impl Bound {
         let (keys, values) = histogram.map_or((&[][..], &[][..]), |of| (&of.keys[..], &of.values[..]));
         let keys = fallible::boxed_slice(keys.iter().map(|key| key.map(number)))?;
         let values = fallible::boxed_slice(values.iter().map(|&value| number(value)))?;
-        let plain = histogram.filter(|histogram| filter.is_none() && histogram.link.is_none());
+        let plain = histogram.filter(|histogram| filter.is_none() && histogram.variable_use.is_none());
         let tally = plain.map(|of| Tally::new(of, &keys, &values));
-        let is_linked = histogram.is_some_and(|histogram| histogram.link.is_some());
+        let uses_variables = histogram.is_some_and(|histogram| histogram.variable_use.is_some());
         let tally = tally.transpose()?.flatten();
-        Ok(Self { trigger: trigger.clone(), filter, keys, values, is_linked, tally })
+        Ok(Self { trigger: trigger.clone(), filter, keys, values, uses_variables, tally })
     }
 
     /// Whether the trigger depends on the hit's data, and not only on the fact that there is a hit.
@@ -220,7 +220,7 @@ impl Bound {
     }
 
     fn needs_record(&self) -> bool {
-        self.is_linked
+        self.uses_variables
             || self.filter.as_ref().is_some_and(Filter::needs_record)
             || self.keys.iter().any(|key| key.needs_record())
             || self.values.iter().any(|value| value.needs_record())

@@ -57,9 +57,9 @@ impl Histogram {
         if bound.trigger.is_paused() {
             return;
         }
-        if let Some(link) = self.link() {
+        if let Some(variable_use) = self.variable_use() {
             if !self.held.load(Relaxed) {
-                link.count(bound, plan, record, state);
+                variable_use.count(bound, plan, record, state);
             }
             return;
         }

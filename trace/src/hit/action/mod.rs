@@ -6,8 +6,8 @@
 mod accept;
 mod count;
 mod follow;
-mod link;
 mod load;
+mod variables;
 mod walk;
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

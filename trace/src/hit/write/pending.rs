@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::{RecordedHit, Registers};
 use crate::atomic::AtomicU64;
-use crate::histogram::{Form, Link, Sent};
+use crate::histogram::{Form, Sent, VariableUse};
 use crate::hit::action::Verdict;
 use crate::host::Context;
 use crate::recorder::Recorder;
@@ -23,7 +23,7 @@ impl Pending {
     }
 }
 
-impl Link {
+impl VariableUse {
     /// Adds a pending record of a synthetic event, with the values `sent` from the variables in `entry` and in `read`.
     pub(crate) fn emit(&self, recorder: &Recorder, sent: &[Sent], entry: &[AtomicU64], read: &[AtomicU64], cpu: usize) {
         if !recorder.armed.load(Relaxed) {

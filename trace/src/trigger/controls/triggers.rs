@@ -10,7 +10,7 @@ use super::draft::{Draft, EventSettings};
 use super::{Controls, Name, RefusedHistogram, find};
 use crate::errno::Errno;
 use crate::events::{Armed, Events};
-use crate::histogram::{self, Command, Histogram, LinkedHistogram, Needed, OtherEvents, Scope};
+use crate::histogram::{self, Command, Histogram, Needed, OtherEvents, Scope, VariableSource};
 use crate::trigger::settings::{Resources, SetError, Settings};
 use crate::trigger::{self, Request, Target, Trigger, TriggerKind};
 
@@ -146,12 +146,12 @@ impl Controls {
         needed: Option<&RefCell<Option<Needed>>>,
     ) -> Result<Request, Errno> {
         let fields = &find(events, name)?.format().fields;
-        let linked = self.linked()?;
+        let sources = self.variable_sources()?;
         let (clock, others) = ((self.services.clock)(), Some(events as &dyn OtherEvents));
         let functions = self.services.functions;
-        let scope = Scope { event: name, linked: &linked, clock, others, needed, functions, is_removal: false };
+        let scope = Scope { event: name, sources: &sources, clock, others, needed, functions, is_removal: false };
         let request = Request::parse_in(text, fields, scope);
-        drop(linked);
+        drop(sources);
         let mut request = request.map_err(|error| match error {
             trigger::Error::Invalid => Errno::Invalid,
             trigger::Error::OutOfMemory => Errno::NoMemory,
@@ -248,17 +248,17 @@ impl Controls {
     }
 
     /// Returns the histograms with variables, each with its event.
-    fn linked(&self) -> Result<Vec<LinkedHistogram<'_>>, OutOfMemory> {
-        let mut linked = Vec::new();
+    fn variable_sources(&self) -> Result<Vec<VariableSource<'_>>, OutOfMemory> {
+        let mut sources = Vec::new();
         for EventSettings { name, settings, .. } in &self.controls {
             let histograms = settings.triggers().iter().filter_map(|trigger| trigger.shared_histogram());
-            let with_variables = histograms.filter(|histogram| histogram.link.is_some());
+            let with_variables = histograms.filter(|histogram| histogram.variable_use.is_some());
             fallible::extend(
-                &mut linked,
-                with_variables.map(|histogram| LinkedHistogram { event: (&name.0, &name.1), histogram }),
+                &mut sources,
+                with_variables.map(|histogram| VariableSource { event: (&name.0, &name.1), histogram }),
             )?;
         }
-        Ok(linked)
+        Ok(sources)
     }
 
     /// Whether a trigger refers to a variable of `histogram`.

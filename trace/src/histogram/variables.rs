@@ -16,7 +16,7 @@ use crate::ring::Rings;
 
 /// The part of a histogram that is about variables.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct VariableUse {
     pub(crate) table: Shared,
     /// The values that are summed up besides hits.
     pub(crate) sums: Box<[Box<[Op]>]>,
@@ -84,7 +84,7 @@ impl Layout {
     }
 }
 
-impl Link {
+impl VariableUse {
     pub(super) fn new(
         definition: &Definition,
         cpus: usize,

@@ -8,8 +8,8 @@ use super::{HitState, load};
 use crate::atomic::AtomicU64;
 use crate::filter::HitString;
 use crate::histogram::{
-    BoundAction, Content, Effect, From, Handler, Histogram, Link, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference,
-    Setting, Shared,
+    BoundAction, Content, Effect, From, Handler, Histogram, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference, Setting,
+    Shared, VariableUse,
 };
 use crate::trigger::{Bound, Plan};
 
@@ -21,7 +21,7 @@ type Read = [AtomicU64];
 /// The words of an entry.
 type EntryWords<'a> = &'a [AtomicU64];
 
-impl Link {
+impl VariableUse {
     /// Counts a hit on a CPU, and sets variables. As in Linux, a hit is not counted if a variable that it refers to is
     /// not set under its key.
     pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], state: &HitState<'_>) {
@@ -56,11 +56,11 @@ impl Link {
         let mut places = read.iter();
         for Reference { histogram, variable, once } in &self.references {
             let place = places.next()?;
-            let link = histogram.link.as_ref()?;
-            let start = link.table.find_like(&self.table.parts, room)?;
-            let entry = link.table.words.get(start..start + link.table.stride)?;
-            let (Setting { content, at, .. }, bit) = (link.variables.get(*variable)?, 1_u64 << (variable & 63));
-            let set = entry.get(link.set)?;
+            let variable_use = histogram.variable_use.as_ref()?;
+            let start = variable_use.table.find_like(&self.table.parts, room)?;
+            let entry = variable_use.table.words.get(start..start + variable_use.table.stride)?;
+            let (Setting { content, at, .. }, bit) = (variable_use.variables.get(*variable)?, 1_u64 << (variable & 63));
+            let set = entry.get(variable_use.set)?;
             let before = if *once { set.fetch_and(!bit, AcqRel) } else { set.load(Acquire) };
             if before & bit == 0 {
                 return None;
@@ -84,7 +84,7 @@ impl Link {
             }
             From::Other(number) => {
                 let Reference { histogram, variable, .. } = self.references.get(usize::from(number))?;
-                match histogram.link.as_ref()?.variables.get(*variable)?.content {
+                match histogram.variable_use.as_ref()?.variables.get(*variable)?.content {
                     Content::Number(_) => read.get(usize::from(number)..),
                     _ => self.copied(number, read),
                 }
@@ -172,9 +172,9 @@ impl Link {
     /// Returns the words of a variable that is referred to and is not a number.
     fn copied(&self, reference: u8, read: &Read) -> Option<EntryWords<'_>> {
         let Reference { histogram, variable, .. } = self.references.get(usize::from(reference))?;
-        let link = histogram.link.as_ref()?;
+        let variable_use = histogram.variable_use.as_ref()?;
         let start = read.get(usize::from(reference))?.load(Relaxed) as usize;
-        link.table.words.get(start..start + link.variables.get(*variable)?.words)
+        variable_use.table.words.get(start..start + variable_use.variables.get(*variable)?.words)
     }
 }
 
@@ -367,7 +367,7 @@ fn is_same(key: &[AtomicU64], entry: EntryWords<'_>) -> bool {
 impl Histogram {
     /// Returns the part about variables; `None` if the histogram has none.
     #[inline(always)]
-    pub(super) fn link(&self) -> Option<&Link> {
-        self.link.as_ref()
+    pub(super) fn variable_use(&self) -> Option<&VariableUse> {
+        self.variable_use.as_ref()
     }
 }
