@@ -111,5 +111,5 @@ mod why;
 pub mod words;
 
 pub use host::{Host, init};
-pub use prologue::is_caller_in_link;
+pub use prologue::is_caller_in_x30;
 pub use session::run;

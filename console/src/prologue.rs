@@ -96,7 +96,7 @@ pub(crate) fn ends_link(word: u32, at: u64, function: core::ops::Range<u64>) -> 
 /// Returns whether a function that is interrupted at the virtual address `pc` has its return address in x30 and not in
 /// a frame record.
 #[must_use]
-pub fn is_caller_in_link(pc: usize) -> bool {
+pub fn is_caller_in_x30(pc: usize) -> bool {
     let Some(function) = crate::symbol::lookup(pc) else { return false };
     let (start, size) = (function.address as usize, function.size as usize);
     let word = |number| aarch64_kprobes::probe::instruction(start + 4 * number).unwrap_or(0);

@@ -56,7 +56,7 @@ pub(crate) fn resize(rings: &Rings, cpu: Option<usize>, bytes: usize) -> Result<
 #[must_use]
 pub fn controls() -> Controls {
     let services = Services {
-        in_link: |address| prologue::is_caller_in_link(address as usize),
+        is_caller_in_x30: |address| prologue::is_caller_in_x30(address as usize),
         now: || time::now().as_micros() as u64,
         free: memory_to_spare,
         clock: time::clock,

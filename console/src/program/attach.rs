@@ -90,7 +90,7 @@ pub(super) unsafe fn attach(
         name: place.name as u64,
         function: place.meant(),
         function_end: place.function.end as u64,
-        is_caller_in_link: place.is_caller_in_link,
+        is_caller_in_x30: place.is_caller_in_x30,
         exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
         caller: place.inlined.map(|inlined| inlined.caller),
     };

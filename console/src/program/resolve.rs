@@ -54,7 +54,7 @@ pub(super) struct ResolvedPlace {
     pub function: Range<usize>,
     /// Whether the return address of the function is in x30 there, and not in a frame record. False if the clause does
     /// not ask for the caller.
-    pub is_caller_in_link: bool,
+    pub is_caller_in_x30: bool,
     /// The copied function and its caller, if the probe is on a copy.
     pub inlined: Option<Inlined>,
 }
@@ -407,7 +407,7 @@ impl ResolvedProbes {
                     probe: self.probe(),
                     name,
                     function: copy.host.clone(),
-                    is_caller_in_link: wants.caller && (is_certain || prologue::is_caller_in_link(address)),
+                    is_caller_in_x30: wants.caller && (is_certain || prologue::is_caller_in_x30(address)),
                     inlined: Some(Inlined { function, caller, hash, first }),
                 };
                 fallible::push(&mut self.places, place)?;
@@ -440,9 +440,9 @@ impl ResolvedProbes {
         let address = function.start + offset;
         // A function has released its frame when it is left, whichever instruction leaves it.
         let is_certain = offset == 0 || matches!(way, Way::Exit(_));
-        let is_caller_in_link = wants.caller && (is_certain || prologue::is_caller_in_link(address));
+        let is_caller_in_x30 = wants.caller && (is_certain || prologue::is_caller_in_x30(address));
         let probe = self.probe();
-        let place = ResolvedPlace { way, address, clause, probe, name, function, is_caller_in_link, inlined: None };
+        let place = ResolvedPlace { way, address, clause, probe, name, function, is_caller_in_x30, inlined: None };
         fallible::push(&mut self.places, place)
     }
 }

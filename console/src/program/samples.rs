@@ -119,7 +119,7 @@ unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) -> 
         name: sampled.name as u64,
         function: function.start as u64,
         function_end: function.end as u64,
-        is_caller_in_link: sampled.wants_caller && prologue::is_caller_in_link(pc),
+        is_caller_in_x30: sampled.wants_caller && prologue::is_caller_in_x30(pc),
         exit: Exit::Always,
         caller: None,
     };

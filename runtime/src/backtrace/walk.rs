@@ -8,7 +8,7 @@ use aarch64_cpu::registers::{FP, Readable, TPIDRRO_EL0};
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe;
 
-use kprobes_console::{is_caller_in_link, source_lines};
+use kprobes_console::{is_caller_in_x30, source_lines};
 
 use crate::memory::layout::{self, STACK_SIZE};
 use crate::task::{self, Task};
@@ -320,7 +320,7 @@ fn returns_by_link(pc: usize, link: usize) -> bool {
         // Either a call went astray, and x30 is the caller; or a return did, and then x30 is `pc`.
         return link != pc;
     }
-    is_caller_in_link(pc)
+    is_caller_in_x30(pc)
 }
 
 /// Returns whether the return address `address` is in the exception vectors, or in the code that takes their place when

@@ -640,7 +640,7 @@ struct Controlled {
 impl Controlled {
     fn new(lines: &[&str]) -> Self {
         let services = Services {
-            in_link: |address| Names.is_call(address),
+            is_caller_in_x30: |address| Names.is_call(address),
             now: || 0,
             free: || usize::MAX,
             clock: || Clock { frequency: 1_000_000, origin: 0 },

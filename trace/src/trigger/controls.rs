@@ -39,7 +39,7 @@ use crate::recorder::Recorder;
 #[derive(Clone, Copy, Debug)]
 pub struct Services {
     /// Returns whether, when a function is interrupted at this virtual address, its caller is in x30.
-    pub in_link: fn(u64) -> bool,
+    pub is_caller_in_x30: fn(u64) -> bool,
     /// Returns the time, in microseconds.
     pub now: fn() -> u64,
     /// Returns the number of bytes of memory that histograms may take.
@@ -323,8 +323,8 @@ impl Controls {
         gate: Option<&Filter>,
         attached: &[Arc<Recorder>],
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
-        let in_link = !recorder.is_of_returns() && (self.services.in_link)(address);
-        let manner = Manner { in_link, stacks: self.stacks, followed: self.followed.as_ref(), gate, attached };
+        let is_caller_in_x30 = !recorder.is_of_returns() && (self.services.is_caller_in_x30)(address);
+        let manner = Manner { is_caller_in_x30, stacks: self.stacks, followed: self.followed.as_ref(), gate, attached };
         let restricted = self.restriction.filter(settings.filter())?;
         settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
     }

@@ -49,7 +49,7 @@ pub struct Plan {
     /// Whether hits are recorded, if no trigger can change that; otherwise `None`.
     records: Option<bool>,
     /// Whether the probed code's caller is in x30 and not yet in a frame record.
-    pub(crate) in_link: bool,
+    pub(crate) is_caller_in_x30: bool,
     /// Whether a record of the stack follows each record.
     pub(crate) stacks: bool,
     /// The tasks whose hits are recorded, if children follow them; otherwise the filter has the tasks.
@@ -89,7 +89,7 @@ impl Plan {
         manner: Manner<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
-        let Manner { in_link, stacks, followed, gate, attached } = manner;
+        let Manner { is_caller_in_x30, stacks, followed, gate, attached } = manner;
         let filter = gated(gate, filter, number)?;
         let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, gate, number)))?;
         let triggers = fallible::boxed_slice(triggers)?;
@@ -107,7 +107,7 @@ impl Plan {
             has_conditional_trigger,
             recording,
             records,
-            in_link,
+            is_caller_in_x30,
             stacks,
             followed,
             emits,
@@ -147,7 +147,7 @@ impl Plan {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Manner<'a> {
     /// Whether the probed code's caller is in x30 and not yet in a frame record.
-    pub in_link: bool,
+    pub is_caller_in_x30: bool,
     /// Whether a record of the stack follows each record.
     pub stacks: bool,
     /// The tasks whose hits are recorded, if children follow them.
@@ -160,9 +160,9 @@ pub(crate) struct Manner<'a> {
 
 impl Manner<'_> {
     /// At the entry of a function.
-    pub const AT_ENTRY: Self = Self { in_link: true, ..Self::INSIDE };
+    pub const AT_ENTRY: Self = Self { is_caller_in_x30: true, ..Self::INSIDE };
     /// At another instruction.
-    pub const INSIDE: Self = Self { in_link: false, stacks: false, followed: None, gate: None, attached: &[] };
+    pub const INSIDE: Self = Self { is_caller_in_x30: false, stacks: false, followed: None, gate: None, attached: &[] };
 }
 
 /// Returns the filter of the hits that both `gate` and `filter` accept, with `number` applied to each number.

@@ -51,7 +51,7 @@ pub(crate) struct ClauseSite {
     pub function: u64,
     pub function_end: u64,
     /// Whether the return address of the function is in x30, and not in a frame record.
-    pub is_caller_in_link: bool,
+    pub is_caller_in_x30: bool,
     /// The condition under which the instruction leaves the function, or passes into or out of a copy.
     pub exit: Exit,
     /// The value that represents the function that contains the copy, if the probe is on a copy.
@@ -82,7 +82,7 @@ pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
         name,
         function,
         function_end,
-        is_caller_in_link: false,
+        is_caller_in_x30: false,
         exit: Exit::Always,
         caller: None,
     };
@@ -231,7 +231,7 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
         }
         let return_address = match self.return_address {
             Some(address) => address,
-            None if self.site.is_caller_in_link => self.link(),
+            None if self.site.is_caller_in_x30 => self.link(),
             None => record_at(self.registers.register(FRAME_POINTER)).map_or(0, |(_, address)| address),
         };
         return_address.saturating_sub(4)
@@ -289,7 +289,7 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
             place.is_some()
         };
         push(self.return_address.unwrap_or_else(|| self.registers.register(Register::Pc)));
-        if self.return_address.is_none() && self.site.is_caller_in_link {
+        if self.return_address.is_none() && self.site.is_caller_in_x30 {
             push(self.link());
         }
         let mut record = self.registers.register(FRAME_POINTER);

@@ -42,14 +42,14 @@ extern "C" fn watched(hit: &WatchHit<'_>) {
     let shared = unsafe { &*watch.shared };
     let pc = hit.frame().pc;
     let (function, function_end) = containing(shared.functions.ranges(), pc);
-    let is_caller_in_link = watch.wants_caller && is_caller_in_link(function, function_end, pc);
+    let is_caller_in_x30 = watch.wants_caller && is_caller_in_x30(function, function_end, pc);
     let site = ClauseSite {
         shared: watch.shared,
         clause: watch.clause,
         name: watch.name,
         function,
         function_end,
-        is_caller_in_link,
+        is_caller_in_x30,
         exit: Exit::Always,
         caller: None,
     };
@@ -77,7 +77,7 @@ fn containing(ranges: &[(u64, u64)], pc: u64) -> (u64, u64) {
 /// Returns whether the function has its return address in x30 at the virtual address `pc`, and not in a frame record.
 /// Where a probe has replaced one of the instructions that tell, the answer is no.
 #[inline(always)]
-fn is_caller_in_link(start: u64, end: u64, pc: u64) -> bool {
+fn is_caller_in_x30(start: u64, end: u64, pc: u64) -> bool {
     if pc.wrapping_sub(start) / 4 > LONGEST {
         return false;
     }

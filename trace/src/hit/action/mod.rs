@@ -55,7 +55,7 @@ impl PlanCell {
 impl Plan {
     /// Starts a walk along the stack at a hit of this event.
     pub(crate) fn walk<'a>(&self, state: &HitState<'a>) -> Walk<'a> {
-        Walk::new(state, self.in_link)
+        Walk::new(state, self.is_caller_in_x30)
     }
 
     /// Whether the filter accepts the hit.

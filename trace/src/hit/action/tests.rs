@@ -83,8 +83,8 @@ fn a_stack_is_followed_along_its_records() {
     let mut hit = Hit::new();
     hit.frame.x[29] = at(&stack, 0);
     hit.frame.x[30] = 0x1804;
-    let walk = |in_link: bool| {
-        let mut walk = Walk::new(&hit.state(), in_link);
+    let walk = |is_caller_in_x30: bool| {
+        let mut walk = Walk::new(&hit.state(), is_caller_in_x30);
         let mut addresses = Vec::from([walk.first()]);
         addresses.extend(core::iter::from_fn(|| walk.step()).take(9));
         addresses

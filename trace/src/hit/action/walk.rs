@@ -19,18 +19,18 @@ pub struct Walk<'a> {
     /// The address that was hit.
     address: u64,
     /// Whether the next address is the one in x30.
-    in_link: bool,
+    is_caller_in_x30: bool,
     /// The virtual address of the next frame record; 0 at the end.
     record: usize,
 }
 
 impl<'a> Walk<'a> {
-    /// Starts a walk. `in_link` says that the probed function has not made its frame record yet, so its caller is in
-    /// x30.
+    /// Starts a walk. `is_caller_in_x30` says that the probed function has not made its frame record yet, so its caller
+    /// is in x30.
     #[must_use]
-    pub fn new(state: &HitState<'a>, in_link: bool) -> Self {
+    pub fn new(state: &HitState<'a>, is_caller_in_x30: bool) -> Self {
         let HitState { registers, address, .. } = *state;
-        Self { registers, address, in_link, record: registers.get(Register::FRAME) as usize }
+        Self { registers, address, is_caller_in_x30, record: registers.get(Register::FRAME) as usize }
     }
 
     /// Returns the first address of the stack: the one that was hit.
@@ -42,14 +42,14 @@ impl<'a> Walk<'a> {
     /// Returns the address after the frame record that [`step`](Self::step) will read; `None` if it will read none.
     #[must_use]
     pub fn floor(&self) -> Option<u64> {
-        (!self.in_link && self.record != 0).then_some(self.record as u64 + 16)
+        (!self.is_caller_in_x30 && self.record != 0).then_some(self.record as u64 + 16)
     }
 
     /// Returns the next return address; `None` at the end of the stack.
     #[inline]
     pub fn step(&mut self) -> Option<u64> {
-        if self.in_link {
-            self.in_link = false;
+        if self.is_caller_in_x30 {
+            self.is_caller_in_x30 = false;
             let (link, floor) = (self.registers.get(Register::LINK), self.registers.get(Register::SP));
             // SAFETY: the return address is still in x30, and the floor is the stack pointer of the probed code.
             return Some(unsafe { probe::address_here(link as usize, floor as usize) as u64 });
