@@ -39,7 +39,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             }
             let synthetic =
                 || events.iter().filter(|event| event.is_synthetic() && removal.matches(event.definition()));
-            if synthetic().any(|event| events.is_attached(event)) {
+            if synthetic().any(|event| events.has_dependents(event)) {
                 return Err(Failure::at(name, "another event is on it; remove that first"));
             }
             if synthetic().any(|event| controls.is_recorded(event)) {

@@ -174,7 +174,7 @@ fn write_event(
     }
     write!(out, "{name}: (")?;
     match format.shape {
-        _ if let Some(attached) = &format.attached => out.write_str(attached)?,
+        _ if let Some(base_event) = &format.base_event => out.write_str(base_event)?,
         Shape::Synthetic | Shape::Static => {}
         Shape::Probe => {
             write_offset(out, record.word(8), symbols)?;

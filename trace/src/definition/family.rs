@@ -57,7 +57,7 @@ impl Family {
 
     /// Whether the event is placed on another event, and fetches its fields.
     #[must_use]
-    pub const fn is_attached(self) -> bool {
+    pub const fn is_on_event(self) -> bool {
         matches!(self, Self::Tracepoint | Self::Event)
     }
 }

@@ -305,7 +305,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         // The name of the event comes first in Linux, too: an error in it is reported before one in the place.
         Family::Tracepoint | Family::Event => {
             name.map_or(Ok(()), |name| parse_name(name).map(|_| ()))?;
-            (parse_attached(family, place)?, false)
+            (parse_base_event(family, place)?, false)
         }
     };
     let is_return = is_return || has_suffix || family == Family::Fprobe && arguments.iter().any(takes_result);
@@ -419,7 +419,7 @@ fn takes_result(token: &Token<'_>) -> bool {
 }
 
 /// Parses the event that a definition of this family is placed on.
-fn parse_attached(family: Family, token: Token<'_>) -> Result<ProbePlace, Fault> {
+fn parse_base_event(family: Family, token: Token<'_>) -> Result<ProbePlace, Fault> {
     let (group, event) = match family {
         Family::Event => match token.split_once('.').or_else(|| token.split_once('/')) {
             Some((group, event)) if !group.text.is_empty() && !event.text.is_empty() => {
@@ -618,7 +618,7 @@ impl fmt::Display for Definition {
             (EventKind::Return { .. }, Family::Kprobe) => f.write_str("r")?,
             _ => write!(f, "{family}")?,
         }
-        if let (EventKind::Return { maxactive: Some(maxactive) }, false) = (kind, family.is_attached()) {
+        if let (EventKind::Return { maxactive: Some(maxactive) }, false) = (kind, family.is_on_event()) {
             write!(f, "{maxactive}")?;
         }
         write!(f, ":{group}/{event} {}", ListedPlace(self))?;

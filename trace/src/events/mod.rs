@@ -11,7 +11,7 @@
 //! probing itself is tested on the host.
 
 mod armed;
-mod attached;
+mod base_event;
 mod commands;
 mod event;
 mod list;
@@ -47,7 +47,7 @@ use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, RAW_EV
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::settings::Settings;
 use crate::trigger::{Manner, Plan};
-use attached::Attached;
+use base_event::BaseEvent;
 use event::code;
 use trace::{Pipe, SnapshotFile};
 
@@ -189,11 +189,11 @@ impl<P: Armed> Events<P> {
         plan: &MakePlan<'_>,
     ) -> Result<(), definition::Error> {
         let (mut tested, mut is_on_probe) = (Vec::new(), false);
-        match self.attached(&definition)? {
-            Some(attached) => {
-                definition.kind = attached.kind();
-                attached.settle(&mut definition)?;
-                (tested, is_on_probe) = (attached.tested(&definition)?, attached.is_probe());
+        match self.base_event(&definition)? {
+            Some(base_event) => {
+                definition.kind = base_event.kind();
+                base_event.settle(&mut definition)?;
+                (tested, is_on_probe) = (base_event.tested(&definition)?, base_event.is_probe());
             }
             None => typed::settle(&mut definition, symbols)?,
         }
@@ -205,7 +205,7 @@ impl<P: Armed> Events<P> {
                 return Err(definition.error(0, Problem::OtherKind, None));
             }
             // As in Linux, an event probe is alone. One that is on this event would miss the hits of another probe.
-            if definition.family == Family::Event || self.is_attached_to(other, &|_| true) {
+            if definition.family == Family::Event || self.has_dependent(other, &|_| true) {
                 return Err(definition.error(0, Problem::Exists, None));
             }
             if definition.family == Family::Tracepoint && definition.place.base != other.place.base {
@@ -222,8 +222,8 @@ impl<P: Armed> Events<P> {
             (&argument.name, argument.kind)
         }
         let mut format = Format::with_tested(shape, definition.arguments.iter().map(named), tested.iter().map(named))?;
-        if definition.family.is_attached() {
-            format.attached = Some(fallible::format(format_args!("{}", definition.place))?);
+        if definition.family.is_on_event() {
+            format.base_event = Some(fallible::format(format_args!("{}", definition.place))?);
         }
         if RECORD_HEADER + format.size() > RECORD_MAX {
             return Err(definition.error(2, Problem::TooBig, None));
@@ -323,8 +323,8 @@ impl<P: Armed> Events<P> {
     }
 
     /// Returns the event that `definition` is to be on, if it is on another event.
-    fn attached(&self, definition: &Definition) -> Result<Option<Attached<'_, P>>, definition::Error> {
-        Attached::of(self, definition).map_err(|ResolveError { problem, reason }| definition.error(1, problem, reason))
+    fn base_event(&self, definition: &Definition) -> Result<Option<BaseEvent<'_, P>>, definition::Error> {
+        BaseEvent::of(self, definition).map_err(|ResolveError { problem, reason }| definition.error(1, problem, reason))
     }
 
     /// Returns the virtual address of a probe, and what its arguments fetch.
@@ -334,8 +334,8 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
     ) -> Result<(u64, resolve::Arguments), definition::Error> {
         let refuse = |ResolveError { problem, reason }| definition.error(1, problem, reason);
-        match self.attached(definition)? {
-            Some(attached) => Ok((attached.address(), attached.arguments(definition, symbols)?)),
+        match self.base_event(definition)? {
+            Some(base_event) => Ok((base_event.address(), base_event.arguments(definition, symbols)?)),
             None => {
                 let address = resolve(&definition.place, symbols).map_err(refuse)?;
                 Ok((address, resolve::arguments(definition, symbols).map_err(refuse)?))
@@ -344,7 +344,7 @@ impl<P: Armed> Events<P> {
     }
 
     /// Whether an event of those that `is_meant` is on the event `other`.
-    fn is_attached_to(&self, other: &Definition, is_meant: &dyn Fn(&Definition) -> bool) -> bool {
+    fn has_dependent(&self, other: &Definition, is_meant: &dyn Fn(&Definition) -> bool) -> bool {
         self.events.iter().map(|event| &event.definition).filter(|definition| is_meant(definition)).any(|definition| {
             let Base::Event(group, event) = &definition.place.base else { return false };
             *event == other.event
@@ -353,7 +353,7 @@ impl<P: Armed> Events<P> {
     }
 
     /// Returns the events that are on the synthetic event `other`.
-    pub(crate) fn attached_to<'a>(&'a self, other: &'a Event<P>) -> impl Iterator<Item = &'a Event<P>> {
+    pub(crate) fn dependents_of<'a>(&'a self, other: &'a Event<P>) -> impl Iterator<Item = &'a Event<P>> {
         let is_on = move |event: &&Event<P>| {
             let Base::Event(Some(group), name) = &event.definition.place.base else { return false };
             event.is_on_synthetic() && other.is_synthetic() && other.is(Some(group), Some(name))
@@ -362,8 +362,8 @@ impl<P: Armed> Events<P> {
     }
 
     /// Whether an event is on the synthetic event `other`, which then cannot be removed.
-    pub fn is_attached(&self, other: &Event<P>) -> bool {
-        self.attached_to(other).next().is_some()
+    pub fn has_dependents(&self, other: &Event<P>) -> bool {
+        self.dependents_of(other).next().is_some()
     }
 
     /// Returns a number that neither an event nor a record has.
@@ -453,7 +453,7 @@ impl<P: Armed> Events<P> {
         let is_kept = |definition: &Definition| !removal.matches(definition);
         self.events.iter().filter(|event| is_meant(event)).any(|event| {
             let mut siblings = self.events.iter().filter(|other| other.is_sibling(&event.definition));
-            siblings.all(is_meant) && (is_enabled(event) || self.is_attached_to(&event.definition, &is_kept))
+            siblings.all(is_meant) && (is_enabled(event) || self.has_dependent(&event.definition, &is_kept))
         })
     }
 

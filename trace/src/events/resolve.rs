@@ -63,7 +63,7 @@ pub fn resolve(place: &ProbePlace, symbols: &dyn Symbols) -> Result<u64, Resolve
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
         Base::Line(file, line) => return self::line(file, *line, symbols),
-        // `Attached` has the address.
+        // `BaseEvent` has the address.
         Base::Event(..) => return Err(Problem::AttachedEvent.into()),
         Base::Symbol(name) => name,
     };

@@ -54,7 +54,7 @@ impl<P: Armed> Events<P> {
     ) -> Result<usize, Problem> {
         let is_meant =
             |event: &Event<P>| event.is_synthetic() && name.is_none_or(|name| event.definition.event == name);
-        let is_used = |event: &Event<P>| is_busy(event) || self.is_attached(event);
+        let is_used = |event: &Event<P>| is_busy(event) || self.has_dependents(event);
         if self.events.iter().any(|event| is_meant(event) && is_used(event)) {
             return Err(Problem::Busy);
         }

@@ -27,7 +27,7 @@ use core::fmt::{self, Write};
 use fallible::failing::with_memory;
 use kprobes_types::LineError;
 
-mod attached;
+mod base_event;
 mod commands;
 mod instance;
 mod scarce;

@@ -36,7 +36,7 @@ impl Format {
             fallible::push(&mut fields, field)?;
         }
         let print = event.print().filter(|print| print::is_understood(print, &fields));
-        Ok(Self { shape: Shape::Static, fields, print, attached: None, tested: Vec::new() })
+        Ok(Self { shape: Shape::Static, fields, print, base_event: None, tested: Vec::new() })
     }
 
     /// What is fetched of the struct of `event`, whose record this is.

@@ -89,7 +89,7 @@ pub struct Format {
     pub print: Option<&'static str>,
     /// Of an event that is on another one (`t` and `e`): that one as the definition names it. It is printed instead of
     /// the address.
-    pub attached: Option<String>,
+    pub base_event: Option<String>,
     /// The fields after the arguments that only the filter in the definition tests.
     pub(crate) tested: Vec<Field>,
 }
@@ -242,7 +242,7 @@ impl Format {
             field.unread = Some(offset);
             offset += UNREAD;
         }
-        Ok(Self { shape, fields, print: None, attached: None, tested })
+        Ok(Self { shape, fields, print: None, base_event: None, tested })
     }
 
     fn common() -> Result<Vec<Field>, OutOfMemory> {
@@ -269,7 +269,7 @@ impl Format {
             offset += if base == Base::Characters { synthetic::TEXT_SIZE } else { WORD };
             fallible::push(&mut fields, field)?;
         }
-        Ok(Self { shape: Shape::Synthetic, fields, print: None, attached: None, tested: Vec::new() })
+        Ok(Self { shape: Shape::Synthetic, fields, print: None, base_event: None, tested: Vec::new() })
     }
 
     /// Returns the fields of the arguments.
@@ -347,8 +347,8 @@ impl Format {
         if self.shape == Shape::Synthetic {
             return self.write_synthetic(out);
         }
-        match (&self.attached, self.shape) {
-            (Some(attached), _) => write!(out, "({attached})")?,
+        match (&self.base_event, self.shape) {
+            (Some(base_event), _) => write!(out, "({base_event})")?,
             (None, Shape::Probe) => out.write_str("(%lx)")?,
             (None, Shape::Return) => out.write_str("(%lx <- %lx)")?,
             (None, Shape::Synthetic | Shape::Static) => {}
@@ -365,7 +365,7 @@ impl Format {
                 }
             }
         }
-        out.write_str(match (&self.attached, self.shape) {
+        out.write_str(match (&self.base_event, self.shape) {
             (None, Shape::Probe) => "\", REC->__probe_ip",
             (None, Shape::Return) => "\", REC->__probe_func, REC->__probe_ret_ip",
             (Some(_), _) | (None, Shape::Synthetic | Shape::Static) => "\"",

@@ -314,17 +314,18 @@ impl Controls {
 
     /// Makes the plan of the probe of `recorder` at the virtual address `address`; `None` means record every hit. A
     /// return event is hit in the caller after the return; x30 is then not the return address of the probed code.
-    /// `gate` is the filter in the definition. `attached` are the recorders of the armed events on a synthetic one.
+    /// `gate` is the filter in the definition. `dependents` are the recorders of the armed events on a synthetic one.
     fn plan(
         &self,
         settings: &Settings,
         recorder: &Recorder,
         address: u64,
         gate: Option<&Filter>,
-        attached: &[Arc<Recorder>],
+        dependents: &[Arc<Recorder>],
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let is_caller_in_x30 = !recorder.is_of_returns() && (self.services.is_caller_in_x30)(address);
-        let manner = Manner { is_caller_in_x30, stacks: self.stacks, followed: self.followed.as_ref(), gate, attached };
+        let manner =
+            Manner { is_caller_in_x30, stacks: self.stacks, followed: self.followed.as_ref(), gate, dependents };
         let restricted = self.restriction.filter(settings.filter())?;
         settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
     }

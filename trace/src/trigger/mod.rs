@@ -57,7 +57,7 @@ pub struct Plan {
     /// Whether a trigger records synthetic events.
     pub(crate) emits: bool,
     /// Of a synthetic event: the recorders of the armed events that are on it.
-    pub(crate) attached: Box<[Arc<Recorder>]>,
+    pub(crate) dependents: Box<[Arc<Recorder>]>,
     /// Whether nothing in the plan looks at the record, so that a record is made only if it is kept.
     pub(crate) is_direct: bool,
     /// The filter, if the plan only records what the filter accepts, and the filter looks only at registers.
@@ -89,7 +89,7 @@ impl Plan {
         manner: Manner<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
-        let Manner { is_caller_in_x30, stacks, followed, gate, attached } = manner;
+        let Manner { is_caller_in_x30, stacks, followed, gate, dependents } = manner;
         let filter = gated(gate, filter, number)?;
         let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, gate, number)))?;
         let triggers = fallible::boxed_slice(triggers)?;
@@ -100,7 +100,7 @@ impl Plan {
         let register_tests =
             filter.as_ref().filter(|_| only_filters).map(Filter::register_tests).transpose()?.flatten();
         let followed = followed.cloned();
-        let attached = fallible::boxed_slice(attached.iter().cloned())?;
+        let dependents = fallible::boxed_slice(dependents.iter().cloned())?;
         Ok(Self {
             filter,
             triggers,
@@ -111,7 +111,7 @@ impl Plan {
             stacks,
             followed,
             emits,
-            attached,
+            dependents,
             is_direct,
             register_tests,
         })
@@ -155,14 +155,15 @@ pub(crate) struct Manner<'a> {
     /// The filter of the hits that count at all, for records and for triggers.
     pub gate: Option<&'a Filter>,
     /// Of a synthetic event: the recorders of the armed events that are on it.
-    pub attached: &'a [Arc<Recorder>],
+    pub dependents: &'a [Arc<Recorder>],
 }
 
 impl Manner<'_> {
     /// At the entry of a function.
     pub const AT_ENTRY: Self = Self { is_caller_in_x30: true, ..Self::INSIDE };
     /// At another instruction.
-    pub const INSIDE: Self = Self { is_caller_in_x30: false, stacks: false, followed: None, gate: None, attached: &[] };
+    pub const INSIDE: Self =
+        Self { is_caller_in_x30: false, stacks: false, followed: None, gate: None, dependents: &[] };
 }
 
 /// Returns the filter of the hits that both `gate` and `filter` accept, with `number` applied to each number.

@@ -28,7 +28,7 @@ pub struct Settings {
     /// The number of triggers, of any event, that act on this one or on its histograms.
     targeted: usize,
     /// Of a synthetic event: the number of armed events that are on it.
-    attached: usize,
+    dependents: usize,
     filter: Option<Filter>,
     /// The contents of the file `filter`, if it shows an error.
     refused_filter: Option<String>,
@@ -45,7 +45,7 @@ impl TryClone for Settings {
         Ok(Self {
             enabled: self.enabled,
             targeted: self.targeted,
-            attached: self.attached,
+            dependents: self.dependents,
             filter: self.filter.try_clone()?,
             refused_filter: self.refused_filter.try_clone()?,
             triggers: fallible::collect(self.triggers.iter().cloned())?,
@@ -96,7 +96,7 @@ impl Settings {
         Ok(Self {
             enabled,
             targeted: 0,
-            attached: 0,
+            dependents: 0,
             filter: None,
             refused_filter: None,
             triggers: Vec::new(),
@@ -113,7 +113,7 @@ impl Settings {
     }
 
     fn is_soft(&self) -> bool {
-        self.targeted > 0 || self.attached > 0 || !self.triggers.is_empty()
+        self.targeted > 0 || self.dependents > 0 || !self.triggers.is_empty()
     }
 
     /// Makes the plan for the handlers of a probe; `None` means record every hit. A disabled event has a plan, too,
@@ -171,9 +171,9 @@ impl Settings {
     }
 
     /// Sets the number of armed events that are on this one. Returns whether it differs from the old one.
-    pub fn set_attached(&mut self, count: usize) -> bool {
-        let is_change = count != self.attached;
-        self.attached = count;
+    pub fn set_dependents(&mut self, count: usize) -> bool {
+        let is_change = count != self.dependents;
+        self.dependents = count;
         self.end_soft_mode();
         is_change
     }

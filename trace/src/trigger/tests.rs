@@ -189,13 +189,13 @@ fn another_event_switches_this_one_while_it_may() {
 #[test]
 fn an_event_without_others_on_it_records_as_it_is_enabled() {
     let mut settings = Settings::new(true).unwrap();
-    settings.set_attached(1);
+    settings.set_dependents(1);
     // A trigger has turned it off.
     settings.recording().0.store(false, Relaxed);
-    settings.set_attached(2);
+    settings.set_dependents(2);
     settings.settle();
     assert_eq!(settings.enabled_text(), "0*");
-    settings.set_attached(0);
+    settings.set_dependents(0);
     settings.settle();
     assert_eq!(settings.enabled_text(), "1");
 }

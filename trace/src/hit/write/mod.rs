@@ -67,7 +67,7 @@ impl Recorder {
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
-    unsafe fn record_attached(&self, registers: Registers<'_>, hit: &RecordedHit<'_>) {
+    unsafe fn record_dependent(&self, registers: Registers<'_>, hit: &RecordedHit<'_>) {
         if !self.armed.load(Ordering::Relaxed) {
             return;
         }

@@ -186,20 +186,20 @@ impl Recorder {
             // SAFETY: the caller upholds the contract of `record` (see # Safety).
             unsafe { self.enter_stack(plan, registers, hit) };
         }
-        if plan.attached.is_empty() {
+        if plan.dependents.is_empty() {
             return;
         }
         // SAFETY: the pointer and the length are those of `words`. Only this CPU writes them, and not while they are
-        // read: what the triggers of an attached event emit goes behind them.
+        // read: what the triggers of a dependent event emit goes behind them.
         let entry = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
         // Field by field: a copy of the whole would be a call of `memcpy`, which is out of the region.
         let Context { cpu, task, name: [low, high], time } = hit.context;
         let context = Context { cpu, task, name: [low, high], time };
         let hit = RecordedHit { context, address: hit.address, return_address: None, entry };
-        for attached in &plan.attached {
+        for dependent in &plan.dependents {
             // SAFETY: the caller upholds the contract of `record` (see # Safety); an event on a synthetic one is none
             // of returns.
-            unsafe { attached.record_attached(registers, &hit) };
+            unsafe { dependent.record_dependent(registers, &hit) };
         }
     }
 

@@ -91,9 +91,9 @@ impl Controls {
         // A synthetic event's plan has the recorders of the armed events that are on it.
         for event in events.all().filter(|event| event.is_synthetic()) {
             let is_changed = |on: &Event<P>| draft.0.iter().any(|of_event| of_event.is_changed && is(on, of_event));
-            if events.attached_to(event).any(is_changed) {
-                let count = events.attached_to(event).filter(|on| is_armed(on, &draft.0)).count();
-                draft.get_mut(name(event))?.set_attached(count);
+            if events.dependents_of(event).any(is_changed) {
+                let count = events.dependents_of(event).filter(|on| is_armed(on, &draft.0)).count();
+                draft.get_mut(name(event))?.set_dependents(count);
             }
         }
         let Draft(mut all) = draft;
@@ -102,9 +102,9 @@ impl Controls {
             let Some(of_event) = all.iter().find(|of_event| of_event.is_changed && is(event, of_event)) else {
                 continue;
             };
-            let attached = attached(events, event, &all)?;
+            let dependents = dependents(events, event, &all)?;
             let (recorder, address) = (event.recorder(), event.address());
-            let plan = self.plan(&of_event.settings, recorder, address, event.gate(), &attached)?;
+            let plan = self.plan(&of_event.settings, recorder, address, event.gate(), &dependents)?;
             let is_exempt = event.is_static() || event.is_of_commands();
             let is_to_be_armed = of_event.settings.is_armed() && (!disarmed || is_exempt);
             // The stub of a disarmed probe is compiled when the probe is armed.
@@ -176,9 +176,9 @@ impl Controls {
         retarget(&mut self.controls);
         // The plan of a synthetic event may have recorders of events that are not armed any more.
         for event in events.all().filter(|event| event.is_synthetic()) {
-            let count = events.attached_to(event).filter(|on| is_armed(on, &self.controls)).count();
+            let count = events.dependents_of(event).filter(|on| is_armed(on, &self.controls)).count();
             if let Some(of_event) = self.controls.iter_mut().find(|of_event| is(event, of_event)) {
-                of_event.is_changed |= of_event.settings.set_attached(count);
+                of_event.is_changed |= of_event.settings.set_dependents(count);
             }
         }
         for number in 0..self.controls.len() {
@@ -193,9 +193,9 @@ impl Controls {
                     let _ = event.set_enabled(false);
                 }
                 // Without memory the old plan stays. Events on this one that are not armed any more record nothing.
-                let Ok(attached) = attached(events, event, &self.controls) else { continue };
+                let Ok(dependents) = dependents(events, event, &self.controls) else { continue };
                 let (recorder, address) = (event.recorder(), event.address());
-                let plan = self.plan(&of_event.settings, recorder, address, event.gate(), &attached);
+                let plan = self.plan(&of_event.settings, recorder, address, event.gate(), &dependents);
                 if let Ok(Some(old)) = plan.map(|plan| event.replace_plan(plan)) {
                     P::synchronize();
                     drop(old);
@@ -254,12 +254,12 @@ impl<P: Armed> Staged<P> {
 
 /// Returns the recorders of the events on the synthetic event `event` that are armed by these settings; none, if it is
 /// another event.
-fn attached<P: Armed>(
+fn dependents<P: Armed>(
     events: &Events<P>,
     event: &Event<P>,
     all: &[EventSettings],
 ) -> Result<Vec<Arc<Recorder>>, OutOfMemory> {
-    let armed = events.attached_to(event).filter(|on| is_armed(on, all));
+    let armed = events.dependents_of(event).filter(|on| is_armed(on, all));
     fallible::collect(armed.map(|on| on.shared_recorder().clone()))
 }
 

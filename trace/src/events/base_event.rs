@@ -20,9 +20,9 @@ use crate::format::{self, Base, Field, Format, Type};
 use crate::host::Symbols;
 
 /// The event that another one is on.
-pub(super) struct Attached<'a, P>(&'a Event<P>);
+pub(super) struct BaseEvent<'a, P>(&'a Event<P>);
 
-impl<'a, P: Armed> Attached<'a, P> {
+impl<'a, P: Armed> BaseEvent<'a, P> {
     /// Finds the event that `definition` is to be on; `None` if it names a place of its own.
     pub fn of(events: &'a Events<P>, definition: &Definition) -> Result<Option<Self>, ResolveError> {
         let PlaceBase::Event(group, name) = &definition.place.base else { return Ok(None) };
@@ -33,7 +33,7 @@ impl<'a, P: Armed> Attached<'a, P> {
         };
         let mut found = events.iter().filter(is_meant);
         let Some(event) = found.next() else { return Err(problem.into()) };
-        if event.definition.family.is_attached() {
+        if event.definition.family.is_on_event() {
             return Err(ResolveError::new(problem, format_args!("it is on `{}` itself", event.definition.place)));
         }
         if found.next().is_some() {
