@@ -286,7 +286,7 @@ impl Unread {
 }
 
 /// The detached QEMU, for this process alone.
-pub struct Detached {
+pub struct DetachedMachine {
     files: Files,
     socket: UnixStream,
     /// The number of bytes that the machine had printed while no command used it, since the last one told of them.
@@ -294,7 +294,7 @@ pub struct Detached {
     _lock: Locked<File>,
 }
 
-impl Detached {
+impl DetachedMachine {
     /// Finds the detached QEMU that runs.
     pub fn find() -> Result<Self> {
         let none = "no detached machine runs; `cargo xtask run --detach` starts one";
@@ -329,7 +329,7 @@ impl Detached {
     }
 }
 
-impl Start for Detached {
+impl Start for DetachedMachine {
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
         let socket = self.socket.try_clone()?;
         socket.set_write_timeout(Some(KEY_TIMEOUT))?;

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    attach::{AtPrompt, Detached},
+    attach::{AtPrompt, DetachedMachine},
     board::{self, Board, Overrides},
     conversation::{POWER_OFF, REBOOT},
     machine::{Output, Start, Uart},
@@ -59,7 +59,7 @@ pub enum Target {
     /// A board on a serial line.
     Serial { station: Station, image: PathBuf, bytes: Vec<u8> },
     /// A QEMU that runs already, and goes on afterwards.
-    Detached(Detached),
+    Detached(DetachedMachine),
     /// A board on a serial line that runs its kernel already, and goes on afterwards.
     Connected { connection: Connection, image: Option<PathBuf> },
 }
@@ -92,7 +92,7 @@ pub fn attached(serial: &serial::Options, image: Option<PathBuf>) -> Result<Targ
         Some(connection) => Ok(Target::Connected { connection, image }),
         None => {
             ensure!(image.is_none(), "the image of the detached machine is known: --image and --elf are for --serial");
-            Ok(Target::Detached(Detached::find()?))
+            Ok(Target::Detached(DetachedMachine::find()?))
         }
     }
 }

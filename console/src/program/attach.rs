@@ -23,7 +23,7 @@ const BATCH: usize = 256;
 
 /// The registered probes of a program, with everything that they use.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct AttachedProbes {
     // The probes are dropped before the fields below, which their handlers use.
     kprobes: Vec<Kprobe>,
     kretprobes: Vec<Kretprobe>,
@@ -45,16 +45,16 @@ pub(super) struct Unseen {
     pub returns: u64,
 }
 
-/// The reason why no probes are registered.
+/// The reason why no probes are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unattached {
+pub(super) enum AttachError {
     /// The program was interrupted.
     Stopped,
     /// There is no memory for the lists of probes.
     OutOfMemory,
 }
 
-impl From<OutOfMemory> for Unattached {
+impl From<OutOfMemory> for AttachError {
     fn from(_: OutOfMemory) -> Self {
         Self::OutOfMemory
     }
@@ -83,7 +83,7 @@ pub(super) unsafe fn attach(
     snippets: Snippets,
     is_interpreted: bool,
     is_stopped: &dyn Fn() -> bool,
-) -> Result<Attached, Unattached> {
+) -> Result<AttachedProbes, AttachError> {
     let site = |place: &ResolvedPlace| ClauseSite {
         shared,
         clause: place.clause,
@@ -98,8 +98,8 @@ pub(super) unsafe fn attach(
     let is_wanted = |clause, view| places.iter().any(|place| place.clause == clause && place.way.view() == Some(view));
     let clauses = match is_interpreted {
         true => Clauses::default(),
-        // SAFETY: the caller guarantees that `shared` is valid and outlives the result (see # Safety). `Attached` drops
-        // the probes before the clauses.
+        // SAFETY: the caller guarantees that `shared` is valid and outlives the result (see # Safety). `AttachedProbes`
+        // drops the probes before the clauses.
         false => unsafe { Clauses::of(&*shared, is_wanted)? },
     };
     let (mut at, mut returning) = (Vec::new(), Vec::new());
@@ -116,8 +116,8 @@ pub(super) unsafe fn attach(
                     false => kretprobe,
                 };
                 let kretprobe = match snippets.get(number) {
-                    // SAFETY: `Attached` drops the snippets after the probes. The snippet's operand leads to memory of
-                    // `shared`, which outlives the probes (see # Safety).
+                    // SAFETY: `AttachedProbes` drops the snippets after the probes. The snippet's operand leads to
+                    // memory of `shared`, which outlives the probes (see # Safety).
                     Some(insertion) => unsafe { kretprobe.snippet(insertion) },
                     None => kretprobe,
                 };
@@ -131,7 +131,7 @@ pub(super) unsafe fn attach(
             Way::Exit(_) => kprobe.pre(INTERPRETER.left),
         };
         let kprobe = match snippets.get(number) {
-            // SAFETY: `Attached` drops the snippets after the probes. The snippet's operand leads to memory of
+            // SAFETY: `AttachedProbes` drops the snippets after the probes. The snippet's operand leads to memory of
             // `shared`, which outlives the probes (see # Safety).
             Some(insertion) => unsafe { kprobe.snippet(insertion) },
             None => kprobe,
@@ -142,7 +142,7 @@ pub(super) unsafe fn attach(
     let kprobes = registered(&at, Kprobe::register_all, &mut outcomes, is_stopped)?;
     let kretprobes = registered(&returning, Kretprobe::register_all, &mut outcomes, is_stopped)?;
     let refused = Refused::of(outcomes)?;
-    Ok(Attached { kprobes, kretprobes, sites, clauses, _snippets: snippets, refused })
+    Ok(AttachedProbes { kprobes, kretprobes, sites, clauses, _snippets: snippets, refused })
 }
 
 /// Returns whether a clause asks for the address at which a function writes its result.
@@ -158,13 +158,13 @@ fn registered<B: Clone, P>(
     register: impl Fn(Vec<B>) -> Result<Vec<Result<P, ProbeError>>, ProbeError>,
     outcomes: &mut Vec<(ProbedInstruction, Result<(), ProbeError>)>,
     is_stopped: &dyn Fn() -> bool,
-) -> Result<Vec<P>, Unattached> {
+) -> Result<Vec<P>, AttachError> {
     let mut probes = Vec::new();
     let room = probes.try_reserve_exact(requests.len()).and_then(|()| outcomes.try_reserve(requests.len()));
     room.map_err(OutOfMemory::from)?;
     for some in requests.chunks(BATCH) {
         if is_stopped() {
-            return Err(Unattached::Stopped);
+            return Err(AttachError::Stopped);
         }
         match register(fallible::collect(some.iter().map(|(_, request)| request.clone()))?) {
             // Both lists have room for all requests.
@@ -198,7 +198,7 @@ impl Way {
     }
 }
 
-impl Attached {
+impl AttachedProbes {
     /// Returns all probes.
     pub fn probes(&self) -> impl Iterator<Item = &Registration> {
         self.kprobes.iter().map(Deref::deref).chain(self.kretprobes.iter().map(Deref::deref))
@@ -244,7 +244,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for AttachedProbes {
     /// Unregisters all probes together. One by one, each would hold all CPUs.
     fn drop(&mut self) {
         self.unregister();

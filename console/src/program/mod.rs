@@ -42,4 +42,4 @@ mod watch;
 pub use compiled::Reason;
 pub use list::{list, list_of_program, search};
 use running::Shared;
-pub use running::{Detached, Options, ProgramRefusal, Reader, RunningProgram};
+pub use running::{DetachedProgram, Options, ProgramRefusal, Reader, RunningProgram};

@@ -19,7 +19,7 @@ use kprobes_vm::counted::counted;
 use kprobes_vm::store::{Limits, Store};
 
 use super::alone::{self, Intervals};
-use super::attach::{self, Attached, Unattached, Unseen};
+use super::attach::{self, AttachError, AttachedProbes, Unseen};
 use super::compiled::Reason;
 use super::inlined::CopyTable;
 use super::names::{ImageSymbols, ProgramNames};
@@ -73,7 +73,7 @@ pub struct Shared {
 pub struct RunningProgram {
     // The samples and the probes are dropped before the fields below, which their handlers use.
     samples: Samples,
-    pub(super) attached: Attached,
+    pub(super) attached: AttachedProbes,
     watching: Watching,
     tasks: Tasks,
     pub(super) shared: Arc<Shared>,
@@ -121,14 +121,14 @@ impl From<OutOfMemory> for ProgramRefusal {
     }
 }
 
-impl From<Unattached> for ProgramRefusal {
-    fn from(why: Unattached) -> Self {
+impl From<AttachError> for ProgramRefusal {
+    fn from(why: AttachError) -> Self {
         match why {
-            Unattached::Stopped => Self {
+            AttachError::Stopped => Self {
                 is_stopped: true,
                 ..Self::new(sentence(format_args!("the program was stopped before it started")))
             },
-            Unattached::OutOfMemory => OutOfMemory.into(),
+            AttachError::OutOfMemory => OutOfMemory.into(),
         }
     }
 }
@@ -576,14 +576,14 @@ impl RunningProgram {
     }
 
     /// Unregisters the probes and ends the tasks: no clause runs any more. Returns the rest of the program.
-    pub fn detach(self) -> Detached {
+    pub fn detach(self) -> DetachedProgram {
         let Self { samples, attached, watching, tasks, shared } = self;
         samples.end(&shared);
         let Ended { missed, given_up } = watching.end();
         let mut unseen = attached.detach();
         unseen.hits += missed;
         drop(tasks);
-        Detached { shared, unseen, given_up }
+        DetachedProgram { shared, unseen, given_up }
     }
 
     /// Ends the program: runs its `END`, and writes the rest of its output and its maps, followed by what it missed and
@@ -599,14 +599,14 @@ impl RunningProgram {
 
 /// A program whose clauses no longer run, except for `END`.
 #[must_use]
-pub struct Detached {
+pub struct DetachedProgram {
     shared: Arc<Shared>,
     unseen: Unseen,
     /// The virtual addresses of the exclusive loads at which watchpoints were given up.
     given_up: Vec<usize>,
 }
 
-impl Detached {
+impl DetachedProgram {
     /// Runs `END`, and writes the rest of the output: see [`RunningProgram::finish`]. Called once.
     ///
     /// # Errors

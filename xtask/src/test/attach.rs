@@ -34,7 +34,7 @@ use super::{
     target::{Candidate, Order, Targets},
 };
 use crate::{
-    attach::{Detached, Files},
+    attach::{DetachedMachine, Files},
     board,
     boot::Target,
     machine::{Output, Start},
@@ -186,13 +186,14 @@ fn detached(fixture: &Fixture) -> Result<Outcome> {
     let end = Ended(&files);
     // A test that was interrupted has left its machine.
     let deadline = fixture.deadline();
-    while Detached::find_in(files.clone())?.is_some() {
+    while DetachedMachine::find_in(files.clone())?.is_some() {
         ensure!(Instant::now() < deadline, "the machine of a test before does not end");
         files.kill();
         thread::sleep(TURN);
     }
     files.start(&fixture.arguments, &fixture.image, true, Some(fixture.seconds))?;
-    let find = || anyhow::Ok(Target::Detached(Detached::find_in(files.clone())?.context("the machine has ended")?));
+    let find =
+        || anyhow::Ok(Target::Detached(DetachedMachine::find_in(files.clone())?.context("the machine has ended")?));
     let refused = |result: Result<()>, why: &str| match result {
         Err(error) if format!("{error:#}").contains(why) => Ok(()),
         result => bail!("not refused because {why}: {result:?}"),
@@ -209,7 +210,7 @@ fn detached(fixture: &Fixture) -> Result<Outcome> {
     // What comes while nothing reads it is in the log, and is counted. The rest was read.
     let read = Arc::new(Mutex::new(Vec::new()));
     {
-        let found = Detached::find_in(files.clone())?.context("the machine has ended")?;
+        let found = DetachedMachine::find_in(files.clone())?.context("the machine has ended")?;
         let reader = Arc::clone(&read);
         let console = found.start(Box::new(move |output| {
             if let Output::Bytes(bytes) = output {
@@ -227,7 +228,7 @@ fn detached(fixture: &Fixture) -> Result<Outcome> {
         ensure!(Instant::now() < deadline, "`{}` does not end without a reader", LEFT.0);
         thread::sleep(TURN);
     }
-    let missed = Detached::find_in(files.clone())?.context("the machine has ended")?.missed;
+    let missed = DetachedMachine::find_in(files.clone())?.context("the machine has ended")?.missed;
     let printed = fs::read(&log)?;
     let (before, unread) = printed.split_at(printed.len().saturating_sub(missed as usize));
     let read = read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +266,7 @@ fn detached(fixture: &Fixture) -> Result<Outcome> {
     let target = find()?;
     Remote::start(&target, fixture.seconds)?.leave(Some("poweroff"));
     drop(target);
-    ensure!(Detached::find_in(files.clone())?.is_none(), "the machine goes on after `poweroff`");
+    ensure!(DetachedMachine::find_in(files.clone())?.is_none(), "the machine goes on after `poweroff`");
     drop(end);
     Ok(Outcome::Passed)
 }
