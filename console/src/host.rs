@@ -32,7 +32,7 @@ pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>, Out
 
 /// Why the CPUs are not sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsampled {
+pub enum SamplingError {
     /// The machine has no timer that can do it, for this reason: a clause of a sentence.
     Timer(&'static str),
     /// The machine does not count events so that they interrupt, for this reason: a clause of a sentence.
@@ -47,7 +47,7 @@ pub enum Unsampled {
     OutOfMemory,
 }
 
-impl fmt::Display for Unsampled {
+impl fmt::Display for SamplingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Timer(why) => write!(f, "the CPUs cannot be sampled: {why}"),
@@ -62,7 +62,7 @@ impl fmt::Display for Unsampled {
     }
 }
 
-impl Unsampled {
+impl SamplingError {
     /// Returns the index of the first of `periods` that this is a reason against.
     pub(crate) fn place(self, mut periods: impl Iterator<Item = Period>) -> Option<usize> {
         match self {
@@ -76,7 +76,7 @@ impl Unsampled {
     }
 }
 
-impl From<OutOfMemory> for Unsampled {
+impl From<OutOfMemory> for SamplingError {
     fn from(_: OutOfMemory) -> Self {
         Self::OutOfMemory
     }
@@ -93,7 +93,7 @@ pub enum Coverage {
 
 /// What is called for a sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct SampleHandler {
     /// Called on the sampled CPU, with all interrupts masked. The arguments are `data`; the index of the period; the
     /// number of samples that were due since the one before and could not be taken; and the registers of the
     /// interrupted code as they would be without probes. It takes no lock that the interrupted code may hold, allocates
@@ -108,9 +108,9 @@ pub struct Sample {
 
 /// CPUs that are being sampled. Dropping it ends that; when the drop returns, no sample is being taken, and none will
 /// be.
-pub trait Sampled: Send + Sync {
+pub trait Sampler: Send + Sync {
     /// Ends the sampling, as dropping it does. Returns the number of samples, of all periods and CPUs, that were due,
-    /// could not be taken, and were not passed to a later [`take`](Sample::take).
+    /// could not be taken, and were not passed to a later [`take`](SampleHandler::take).
     ///
     /// `ended` is for how long no samples have been taken any more, if that is so. Samples due since then do not count.
     /// Nor does the last one before, of each period on each CPU, which may have been on its way.
@@ -121,7 +121,7 @@ pub trait Sampled: Send + Sync {
 ///
 /// # Safety
 ///
-/// After a [`Sampled`] has been dropped, its [`Sample`] must not be called.
+/// After a [`Sampler`] has been dropped, its [`SampleHandler`] must not be called.
 pub unsafe trait SamplingClock: Sync {
     /// Returns which code can be sampled by `periods`, of which there is at least one.
     ///
@@ -131,7 +131,7 @@ pub unsafe trait SamplingClock: Sync {
     /// # Errors
     ///
     /// The reason why nothing can be sampled by them.
-    fn coverage(&self, periods: &[Period]) -> Result<Coverage, Unsampled>;
+    fn coverage(&self, periods: &[Period]) -> Result<Coverage, SamplingError>;
 
     /// Starts to sample every running CPU with each of `periods`, which are those of [`coverage`](Self::coverage).
     /// Called by a task, with interrupts unmasked.
@@ -142,8 +142,8 @@ pub unsafe trait SamplingClock: Sync {
     ///
     /// # Safety
     ///
-    /// The function of `sample` can be called with its data, on any CPU, until the result is dropped.
-    unsafe fn start(&self, periods: &[Period], sample: Sample) -> Result<Box<dyn Sampled>, Unsampled>;
+    /// The function of `handler` can be called with its data, on any CPU, until the result is dropped.
+    unsafe fn start(&self, periods: &[Period], handler: SampleHandler) -> Result<Box<dyn Sampler>, SamplingError>;
 }
 
 /// The services of the kernel that the console runs in, passed to [`init`].

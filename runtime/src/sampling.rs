@@ -111,11 +111,11 @@ impl Period {
 /// - the registers that the interrupted code would have without probes.
 ///
 /// Returns whether it took the sample. If it did not, the deadline is not met, and this CPU is sampled no more.
-pub type Handler = unsafe fn(usize, usize, u64, &TrapFrame) -> bool;
+pub type SampleHandler = unsafe fn(usize, usize, u64, &TrapFrame) -> bool;
 
 /// What all CPUs do while they are sampled.
 struct Plan {
-    handler: Handler,
+    handler: SampleHandler,
     data: usize,
     /// The physical counter at the start.
     start: u64,
@@ -215,7 +215,7 @@ impl Sampler {
     ///
     /// `handler` can be called with `data` on any CPU until the sampler is dropped. It keeps the contract of
     /// [`fast::set_handler`].
-    pub unsafe fn start(periods: &[Period], handler: Handler, data: usize) -> Result<Self, SamplingError> {
+    pub unsafe fn start(periods: &[Period], handler: SampleHandler, data: usize) -> Result<Self, SamplingError> {
         delivery(periods)?;
         if periods.is_empty() || !periods.iter().all(Period::is_valid) {
             return Err(SamplingError::Period);

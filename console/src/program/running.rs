@@ -59,7 +59,7 @@ pub struct Shared {
     /// The number of periods of `interval:` clauses that were missed.
     pub(super) late: AtomicU64,
     /// The number of samples that were missed.
-    pub(super) unsampled: AtomicU64,
+    pub(super) missed_samples: AtomicU64,
     /// The time at which the tasks of the program were told to end, in nanoseconds; `u64::MAX` before that.
     ending: AtomicU64,
     /// Whether a task is draining the output. Only one task at a time can.
@@ -314,7 +314,7 @@ impl Shared {
             store.map_err(|flaw| ProgramRefusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (watchpoints, functions) = (Watchpoints::default(), watch::functions(&names)?);
         let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
-        let (late, unsampled) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (late, missed_samples) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok((
             Self {
                 program,
@@ -328,7 +328,7 @@ impl Shared {
                 watchpoints,
                 functions,
                 late,
-                unsampled,
+                missed_samples,
                 ending,
                 reading,
                 format: options.format,
@@ -624,7 +624,11 @@ impl DetachedProgram {
         let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;
         for (missed, [one, many], why) in [
             (shared.late.load(Ordering::Relaxed), ["interval", "intervals"], "the CPU was busy"),
-            (shared.unsampled.load(Ordering::Relaxed), ["sample", "samples"], "the interrupt was answered too late"),
+            (
+                shared.missed_samples.load(Ordering::Relaxed),
+                ["sample", "samples"],
+                "the interrupt was answered too late",
+            ),
             (unseen.hits, ["hit", "hits"], busy.as_str()),
             (unseen.returns, ["return", "returns"], "the call was in progress when the program ended"),
         ] {

@@ -13,7 +13,7 @@ use kprobes_program::syntax::Period;
 use super::exits::Exit;
 use super::hit::{self, ClauseSite};
 use super::running::Shared;
-use crate::host::{Coverage, Sample, Sampled, SamplingClock, Unsampled, host};
+use crate::host::{Coverage, SampleHandler, Sampler, SamplingClock, SamplingError, host};
 use crate::{prologue, symbol, time};
 
 /// A clause that runs for samples.
@@ -34,13 +34,13 @@ pub(super) struct SampledClause {
 
 /// The samples that a program takes. Dropping it ends them.
 pub(super) struct Samples {
-    running: Option<Box<dyn Sampled>>,
+    running: Option<Box<dyn Sampler>>,
     coverage: Coverage,
 }
 
 /// Returns the kernel's clock.
-fn clock() -> Result<&'static dyn SamplingClock, Unsampled> {
-    host().sampling_clock().ok_or(Unsampled::Timer("this kernel has no clock for samples"))
+fn clock() -> Result<&'static dyn SamplingClock, SamplingError> {
+    host().sampling_clock().ok_or(SamplingError::Timer("this kernel has no clock for samples"))
 }
 
 /// Returns the periods of the clauses that run for samples.
@@ -54,7 +54,7 @@ impl Samples {
     /// # Errors
     ///
     /// The program has clauses for samples, and the CPUs cannot be sampled.
-    pub fn prepare(shared: &Shared) -> Result<Self, Unsampled> {
+    pub fn prepare(shared: &Shared) -> Result<Self, SamplingError> {
         if shared.sampled.is_empty() {
             return Ok(Self { running: None, coverage: Coverage::Masked });
         }
@@ -70,14 +70,14 @@ impl Samples {
     /// # Safety
     ///
     /// `shared` must outlive the samples and must not move.
-    pub unsafe fn start(&mut self, shared: &Shared) -> Result<(), Unsampled> {
+    pub unsafe fn start(&mut self, shared: &Shared) -> Result<(), SamplingError> {
         if shared.sampled.is_empty() {
             return Ok(());
         }
-        let sample = Sample { take, data: core::ptr::from_ref(shared).expose_provenance() };
+        let handler = SampleHandler { take, data: core::ptr::from_ref(shared).expose_provenance() };
         // SAFETY: `take` can be called with the address of `shared` as long as `shared` lives, which is longer than the
         // samples are taken (see # Safety).
-        self.running = Some(unsafe { clock()?.start(&periods(shared)?, sample) }?);
+        self.running = Some(unsafe { clock()?.start(&periods(shared)?, handler) }?);
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Samples {
         let Some(running) = self.running.take() else { return };
         let end = shared.end();
         let ended = (end != u64::MAX).then(|| Duration::from_nanos(time::nanoseconds().saturating_sub(end)));
-        shared.unsampled.fetch_add(running.stop(ended), Ordering::Relaxed);
+        shared.missed_samples.fetch_add(running.stop(ended), Ordering::Relaxed);
     }
 
     /// Returns why only code that has interrupts unmasked is sampled, if that is so.
@@ -110,7 +110,7 @@ unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) -> 
     // SAFETY: the caller guarantees that the `Shared` lives (see # Safety).
     let program = unsafe { &*shared };
     let Some(sampled) = program.sampled.get(number).filter(|_| !program.is_ending()) else { return false };
-    program.unsampled.fetch_add(missed, Ordering::Relaxed);
+    program.missed_samples.fetch_add(missed, Ordering::Relaxed);
     let pc = frame.pc as usize;
     let function = sampled.wants_function.then(|| symbol::function(pc)).flatten().unwrap_or(pc..pc);
     let site = ClauseSite {

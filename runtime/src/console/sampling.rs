@@ -6,11 +6,11 @@ use core::fmt;
 use core::time::Duration;
 
 use fallible::OutOfMemory;
-use kprobes_console::host::{self, Coverage, HardwareEvent, Sample, Sampled, SamplingClock, Unsampled};
+use kprobes_console::host::{self, Coverage, HardwareEvent, SampleHandler, SamplingClock};
 
 use crate::interrupt::counters::{self, CounterError, Event};
 use crate::interrupt::fast::Delivery;
-use crate::sampling::{self, Period, Sampler, SamplingError};
+use crate::sampling::{self, Period, Sampler};
 use crate::smp;
 
 /// The clock of [`sampling`].
@@ -18,24 +18,28 @@ pub(super) struct Sampling;
 
 // SAFETY: after the drop of a `Sampler`, its handler is not called (see there).
 unsafe impl SamplingClock for Sampling {
-    fn coverage(&self, wanted: &[host::Period]) -> Result<Coverage, Unsampled> {
-        let delivery = sampling::delivery(&periods(wanted)?).map_err(|error| unsampled(error, wanted))?;
+    fn coverage(&self, wanted: &[host::Period]) -> Result<Coverage, host::SamplingError> {
+        let delivery = sampling::delivery(&periods(wanted)?).map_err(|error| host_error(error, wanted))?;
         Ok(match delivery {
             Delivery::Fast => Coverage::Masked,
             Delivery::Ordinary(why) => Coverage::Unmasked(why.reason()),
         })
     }
 
-    unsafe fn start(&self, wanted: &[host::Period], sample: Sample) -> Result<Box<dyn Sampled>, Unsampled> {
+    unsafe fn start(
+        &self,
+        wanted: &[host::Period],
+        handler: SampleHandler,
+    ) -> Result<Box<dyn host::Sampler>, host::SamplingError> {
         let periods = periods(wanted)?;
         // SAFETY: the caller guarantees that the function can be called with the data until the result is dropped (see
-        // # Safety); `Sample` demands what `fast::set_handler` does.
-        let sampler = unsafe { Sampler::start(&periods, sample.take, sample.data) };
-        Ok(fallible::boxed(sampler.map_err(|error| unsampled(error, wanted))?)?)
+        // # Safety); `SampleHandler` demands what `fast::set_handler` does.
+        let sampler = unsafe { Sampler::start(&periods, handler.take, handler.data) };
+        Ok(fallible::boxed(sampler.map_err(|error| host_error(error, wanted))?)?)
     }
 }
 
-impl Sampled for Sampler {
+impl host::Sampler for Sampler {
     fn stop(self: Box<Self>, ended: Option<Duration>) -> u64 {
         Self::stop(*self, ended)
     }
@@ -85,22 +89,24 @@ pub(super) fn write_counted(out: &mut dyn fmt::Write) -> fmt::Result {
 }
 
 /// Returns why samples of the periods `wanted` could not be started.
-fn unsampled(error: SamplingError, wanted: &[host::Period]) -> Unsampled {
+fn host_error(error: sampling::SamplingError, wanted: &[host::Period]) -> host::SamplingError {
     match error {
-        SamplingError::Timer { why, .. } => Unsampled::Timer(why.reason()),
-        SamplingError::Counters { why: CounterError::TooFew(most), .. } => Unsampled::TooManyEvents(most),
-        SamplingError::Counters { why: CounterError::NotCounted(missing), .. } => {
+        sampling::SamplingError::Timer { why, .. } => host::SamplingError::Timer(why.reason()),
+        sampling::SamplingError::Counters { why: CounterError::TooFew(most), .. } => {
+            host::SamplingError::TooManyEvents(most)
+        }
+        sampling::SamplingError::Counters { why: CounterError::NotCounted(missing), .. } => {
             let event = wanted.iter().find_map(|period| period.event().filter(|&event| counted(event) == missing));
-            event.map_or(Unsampled::Counters("a CPU does not count them"), Unsampled::NotCounted)
+            event.map_or(host::SamplingError::Counters("a CPU does not count them"), host::SamplingError::NotCounted)
         }
-        SamplingError::Counters { why: CounterError::NoMonitors, .. } => {
-            Unsampled::Counters("a CPU has no performance monitors")
+        sampling::SamplingError::Counters { why: CounterError::NoMonitors, .. } => {
+            host::SamplingError::Counters("a CPU has no performance monitors")
         }
-        SamplingError::Counters { why: CounterError::NoInterrupt, .. } => {
-            Unsampled::Counters("the event counters of a CPU do not interrupt")
+        sampling::SamplingError::Counters { why: CounterError::NoInterrupt, .. } => {
+            host::SamplingError::Counters("the event counters of a CPU do not interrupt")
         }
-        SamplingError::Period => Unsampled::Timer("a period is out of range"),
-        SamplingError::Busy => Unsampled::Busy,
-        SamplingError::OutOfMemory => Unsampled::OutOfMemory,
+        sampling::SamplingError::Period => host::SamplingError::Timer("a period is out of range"),
+        sampling::SamplingError::Busy => host::SamplingError::Busy,
+        sampling::SamplingError::OutOfMemory => host::SamplingError::OutOfMemory,
     }
 }
