@@ -19,8 +19,8 @@ use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
 use spin::Once;
 
 use super::Shared;
+use super::executable_memory::ExecutableMemory;
 use super::hit::{ClauseSite, callees};
-use super::room::Room;
 use crate::{host, time};
 
 /// The reason why a clause is interpreted.
@@ -123,9 +123,9 @@ impl View {
 #[derive(Debug, Default)]
 pub(super) struct Clauses {
     /// The code of each clause, by the clause's number.
-    of_calls: Vec<Option<Room>>,
-    of_frames: Vec<Option<Room>>,
-    of_returns: Vec<Option<Room>>,
+    of_calls: Vec<Option<ExecutableMemory>>,
+    of_frames: Vec<Option<ExecutableMemory>>,
+    of_returns: Vec<Option<ExecutableMemory>>,
     /// The directory whose address the instructions contain.
     directory: Option<Directory>,
     /// The numbers of the clauses that could not be compiled, with the reason.
@@ -145,19 +145,19 @@ impl Clauses {
     pub unsafe fn of(shared: &Shared, is_wanted: impl Fn(usize, View) -> bool) -> Result<Self, OutOfMemory> {
         let directory = Directory::new(&shared.store)?;
         let mut interpreted = Vec::new();
-        let mut all = |view: View| -> Result<Vec<Option<Room>>, OutOfMemory> {
+        let mut all = |view: View| -> Result<Vec<Option<ExecutableMemory>>, OutOfMemory> {
             let kernel = view.kernel(shared);
             let clause = |number| {
                 let words = compile::compile(&shared.program.code, number, &shared.store, &directory, &kernel);
                 let words = words.map_err(Reason::Refused)?.words;
-                Room::new(&words).map_err(|_| Reason::NoMemory)
+                ExecutableMemory::new(&words).map_err(|_| Reason::NoMemory)
             };
             let clauses = (0..shared.program.code.routines.len()).map(|number| {
                 if !is_wanted(number, view) {
                     return Ok(None);
                 }
                 match clause(number) {
-                    Ok(room) => Ok(Some(room)),
+                    Ok(memory) => Ok(Some(memory)),
                     Err(reason) => fallible::push(&mut interpreted, (number, reason)).map(|()| None),
                 }
             });
@@ -171,43 +171,43 @@ impl Clauses {
 
     /// Returns the handler of clause `number` for the registers that a call passes, if it was compiled.
     pub fn entered(&self, number: usize) -> Option<ArgumentHandler> {
-        let room = self.of_calls.get(number)?.as_ref()?;
+        let memory = self.of_calls.get(number)?.as_ref()?;
         // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of an `Entry`, and
         // returns nothing: `Clauses::of` compiled them for this view.
-        Some(unsafe { transmute::<*const (), ArgumentHandler>(core::ptr::with_exposed_provenance(room.start())) })
+        Some(unsafe { transmute::<*const (), ArgumentHandler>(core::ptr::with_exposed_provenance(memory.start())) })
     }
 
     /// Returns the handler of clause `number` for all registers, if it was compiled.
     pub fn reached(&self, number: usize) -> Option<PreHandler> {
-        let room = self.of_frames.get(number)?.as_ref()?;
+        let memory = self.of_frames.get(number)?.as_ref()?;
         // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of a `Hit`, which it
         // does not change, and returns nothing: `Clauses::of` compiled them for this view.
-        Some(unsafe { transmute::<*const (), PreHandler>(core::ptr::with_exposed_provenance(room.start())) })
+        Some(unsafe { transmute::<*const (), PreHandler>(core::ptr::with_exposed_provenance(memory.start())) })
     }
 
     /// Returns the handler of clause `number` for a call that has returned, if it was compiled.
     pub fn returned(&self, number: usize) -> Option<ReturnHandler> {
-        let room = self.of_returns.get(number)?.as_ref()?;
+        let memory = self.of_returns.get(number)?.as_ref()?;
         // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of a `Call`, which it
         // does not change, and returns nothing: `Clauses::of` compiled them for this view.
-        Some(unsafe { transmute::<*const (), ReturnHandler>(core::ptr::with_exposed_provenance(room.start())) })
+        Some(unsafe { transmute::<*const (), ReturnHandler>(core::ptr::with_exposed_provenance(memory.start())) })
     }
 
     /// Returns whether clause `number` was compiled for any view.
     pub fn is_compiled(&self, number: usize) -> bool {
         let all = [&self.of_calls, &self.of_frames, &self.of_returns];
-        all.into_iter().any(|rooms| rooms.get(number).is_some_and(Option::is_some))
+        all.into_iter().any(|handlers| handlers.get(number).is_some_and(Option::is_some))
     }
 
     /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words.
     /// They are compiled again; `None` if there is no memory for that.
     pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, compile::Compiled)> {
-        let rooms = match view {
+        let handlers = match view {
             View::Entry => &self.of_calls,
             View::Frame => &self.of_frames,
             View::Return => &self.of_returns,
         };
-        let start = rooms.get(number)?.as_ref()?.start();
+        let start = handlers.get(number)?.as_ref()?.start();
         let directory = self.directory.as_ref()?;
         let code = compile::compile(&shared.program.code, number, &shared.store, directory, &view.kernel(shared));
         Some((start, code.ok()?))

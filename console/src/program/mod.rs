@@ -11,7 +11,7 @@
 // | `inlined` | inlined copies of functions |
 // | `resolve` | from probes to instructions |
 // | `compiled` | clauses as instructions |
-// | `room` | executable memory for them |
+// | `executable_memory` | memory for their instructions |
 // | `attach` | registering the probes |
 // | `watch` | the watchpoints |
 // | `refused` | what cannot be probed |
@@ -21,10 +21,10 @@
 // | `samples` | clauses that run for samples: `profile:`, `software:` |
 // | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
 
+mod executable_memory;
 mod exits;
 mod hit;
 mod refused;
-mod room;
 
 mod alone;
 mod attach;

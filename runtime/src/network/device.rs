@@ -24,7 +24,7 @@ pub(super) struct Received {
 }
 
 /// Permission to send a packet.
-pub(super) struct Room<'a> {
+pub(super) struct SendToken<'a> {
     interface: &'static Interface,
     draft: &'a mut [u8; PACKET_MAX],
 }
@@ -34,25 +34,25 @@ impl Device {
         Self { interface, draft: Box::new([0; PACKET_MAX]) }
     }
 
-    fn room(&mut self) -> Room<'_> {
-        Room { interface: self.interface, draft: &mut self.draft }
+    fn send_token(&mut self) -> SendToken<'_> {
+        SendToken { interface: self.interface, draft: &mut self.draft }
     }
 }
 
 impl phy::Device for Device {
     type RxToken<'a> = Received;
-    type TxToken<'a> = Room<'a>;
+    type TxToken<'a> = SendToken<'a>;
 
-    fn receive(&mut self, _: Instant) -> Option<(Received, Room<'_>)> {
+    fn receive(&mut self, _: Instant) -> Option<(Received, SendToken<'_>)> {
         if !self.interface.has_room() {
             return None;
         }
         let (buffer, length) = self.interface.take_received()?;
-        Some((Received { interface: self.interface, buffer: Some(buffer), length }, self.room()))
+        Some((Received { interface: self.interface, buffer: Some(buffer), length }, self.send_token()))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
-        self.interface.has_room().then(|| self.room())
+    fn transmit(&mut self, _: Instant) -> Option<SendToken<'_>> {
+        self.interface.has_room().then(|| self.send_token())
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -79,7 +79,7 @@ impl Drop for Received {
     }
 }
 
-impl phy::TxToken for Room<'_> {
+impl phy::TxToken for SendToken<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
         let packet = &mut self.draft[..length];
         let result = write(packet);

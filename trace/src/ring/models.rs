@@ -20,19 +20,19 @@ fn rings() -> Rings {
 /// record goes into the current page if that has room. Returns whether there was room.
 fn record(rings: &Rings, number: u64) -> bool {
     let ring = &rings.rings[0];
-    let room = ring.reserve_here(SIZE).or_else(|| {
+    let reservation = ring.reserve_here(SIZE).or_else(|| {
         assert!(ring.enter());
         ring.reserve(SIZE)
     });
-    let is_written = room.is_some();
-    if let Some(room) = room {
-        // SAFETY: the reserved room has six words.
+    let is_written = reservation.is_some();
+    if let Some(reservation) = reservation {
+        // SAFETY: the reservation has six words.
         unsafe {
-            room.set(0, SIZE as u64);
-            room.set(4, number);
-            room.set(5, number);
+            reservation.set(0, SIZE as u64);
+            reservation.set(4, number);
+            reservation.set(5, number);
         }
-        room.commit();
+        reservation.commit();
     }
     ring.leave();
     is_written
@@ -118,8 +118,8 @@ fn records_are_whole_or_said_to_be_missing() {
     // These order the loads of a reader before the stores of a writer that has seen the reader finish. In loom, no load
     // returns a value that is stored later, so the weaker orders go unnoticed.
     let unnoticed = [
-        "trace/src/hit/write/room.rs: load: Acquire to Relaxed",
+        "trace/src/hit/write/reservation.rs: load: Acquire to Relaxed",
         "trace/src/ring/snapshot.rs: store: Release to Relaxed",
     ];
-    verify(&["ring/mod.rs", "snapshot.rs", "room.rs"], &[overwriting(), discarding(), clearing()], &unnoticed);
+    verify(&["ring/mod.rs", "snapshot.rs", "reservation.rs"], &[overwriting(), discarding(), clearing()], &unnoticed);
 }

@@ -290,10 +290,10 @@ fn a_record_that_is_being_written_is_not_there_and_not_lost() {
     let rings = rings(1, 2);
     record(rings, 0, 1);
     let ring = &rings.rings[0];
-    let room = ring.reserve(SIZE).unwrap();
+    let reservation = ring.reserve(SIZE).unwrap();
     let snapshot = rings.snapshot().unwrap();
     assert_eq!((numbers(&snapshot), snapshot.written()), ([1].into(), 1));
-    room.commit();
+    reservation.commit();
 }
 
 #[test]

@@ -380,22 +380,22 @@ impl Draft<'_> {
     fn publish(&self, ring: &Ring, context: &Context) {
         const FIRST: usize = RECORD_HEADER / 8;
         let words = self.length.div_ceil(8);
-        let Some(room) = ring.reserve(8 * (FIRST + words)) else { return };
-        // SAFETY: the reserved room has `FIRST + words` words, and the header takes the first of them.
+        let Some(reservation) = ring.reserve(8 * (FIRST + words)) else { return };
+        // SAFETY: the reservation has `FIRST + words` words, and the header takes the first of them.
         unsafe {
-            room.set(0, (RECORD_HEADER + self.length) as u64 | u64::from(self.faults) << 32);
-            room.set(1, context.time);
-            room.set(2, context.name[0]);
-            room.set(3, context.name[1]);
+            reservation.set(0, (RECORD_HEADER + self.length) as u64 | u64::from(self.faults) << 32);
+            reservation.set(1, context.time);
+            reservation.set(2, context.name[0]);
+            reservation.set(3, context.name[1]);
         }
         for (index, &word) in self.words.iter().enumerate() {
             if index >= words {
                 break;
             }
-            // SAFETY: `index` is below `words`, and the reserved room has `FIRST + words` words.
-            unsafe { room.set(FIRST + index, word) };
+            // SAFETY: `index` is below `words`, and the reservation has `FIRST + words` words.
+            unsafe { reservation.set(FIRST + index, word) };
         }
-        room.commit();
+        reservation.commit();
     }
 }
 

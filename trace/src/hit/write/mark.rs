@@ -67,25 +67,25 @@ impl Ring {
             return;
         }
         let words = length.div_ceil(8);
-        if let Some(room) = self.reserve(RECORD_HEADER + 8 * words) {
+        if let Some(reservation) = self.reserve(RECORD_HEADER + 8 * words) {
             let interrupt = self.interrupt.load(Ordering::Relaxed);
             let flags = u64::from(masked) << Flags::IRQS_OFF.trailing_zeros()
                 | u64::from(interrupt) << Flags::INTERRUPT.trailing_zeros();
-            // SAFETY: the reserved room has `FIRST + words` words, and these are the first of them.
+            // SAFETY: the reservation has `FIRST + words` words, and these are the first of them.
             unsafe {
-                room.set(0, (RECORD_HEADER + length) as u64);
-                room.set(1, context.time);
-                room.set(2, context.name[0]);
-                room.set(3, context.name[1]);
-                room.set(FIRST, u64::from(event) | flags << 16 | context.task << 32);
+                reservation.set(0, (RECORD_HEADER + length) as u64);
+                reservation.set(1, context.time);
+                reservation.set(2, context.name[0]);
+                reservation.set(3, context.name[1]);
+                reservation.set(FIRST, u64::from(event) | flags << 16 | context.task << 32);
             }
             for index in FIRST + 1..FIRST + words {
                 let at = 8 * (index - FIRST - 1);
                 let word = (0..8).fold(0, |word, byte_of| word | u64::from(byte(at + byte_of)) << (8 * byte_of));
-                // SAFETY: `index` is below `FIRST + words`, the size of the reserved room in words.
-                unsafe { room.set(index, word) };
+                // SAFETY: `index` is below `FIRST + words`, the size of the reservation in words.
+                unsafe { reservation.set(index, word) };
             }
-            room.commit();
+            reservation.commit();
         }
         self.leave();
     }

@@ -13,12 +13,12 @@ use crate::host::Context;
 use crate::recorder::{Flags, Recorder};
 use crate::ring::{RECORD_HEADER, Ring};
 use crate::trigger::Plan;
-use room::Room;
+use reservation::Reservation;
 
 mod compose;
 mod mark;
 mod pending;
-mod room;
+mod reservation;
 
 /// A hit to record, apart from its registers.
 #[derive(Clone, Copy, Debug)]
@@ -120,10 +120,10 @@ impl Recorder {
         }
         match (&self.program, plan) {
             (FetchProgram::Words(words), None) => {
-                if let Some(room) = ring.reserve(self.size) {
-                    // SAFETY: the room was reserved for `self.size` bytes, and `hit` fits the event (see # Safety).
-                    unsafe { self.fill(ring, &room, words, registers, hit) };
-                    room.commit();
+                if let Some(reservation) = ring.reserve(self.size) {
+                    // SAFETY: the reservation is for `self.size` bytes, and `hit` fits the event (see # Safety).
+                    unsafe { self.fill(ring, &reservation, words, registers, hit) };
+                    reservation.commit();
                 }
             }
             // SAFETY: `ring` was entered above, so no other hit uses its buffer.
@@ -180,10 +180,10 @@ impl Recorder {
         }
         let hit = hit();
         let Some(ring) = self.rings.rings.get(hit.context.cpu) else { return true };
-        let Some(room) = ring.reserve_here(self.size) else { return false };
-        // SAFETY: the room was reserved for `self.size` bytes, and `hit` fits the event (see # Safety).
-        unsafe { self.fill(ring, &room, words, registers, &hit) };
-        room.commit();
+        let Some(reservation) = ring.reserve_here(self.size) else { return false };
+        // SAFETY: the reservation is for `self.size` bytes, and `hit` fits the event (see # Safety).
+        unsafe { self.fill(ring, &reservation, words, registers, &hit) };
+        reservation.commit();
         ring.leave();
         true
     }
@@ -192,13 +192,12 @@ impl Recorder {
     ///
     /// # Safety
     ///
-    /// `room` must have been reserved for `size` bytes. `hit` must have a return address exactly if the event is one of
-    /// returns.
+    /// `reservation` must be for `size` bytes. `hit` must have a return address exactly if the event is one of returns.
     #[inline(always)]
     unsafe fn fill(
         &self,
         ring: &Ring,
-        room: &Room<'_>,
+        reservation: &Reservation<'_>,
         words: &[Word],
         registers: Registers<'_>,
         hit: &RecordedHit<'_>,
@@ -209,17 +208,17 @@ impl Recorder {
         // `words`. An event of returns has one word more, for the return address, which the caller guarantees `hit` to
         // have.
         unsafe {
-            room.set(1, context.time);
-            room.set(2, context.name[0]);
-            room.set(3, context.name[1]);
-            room.set(FIRST, self.common(ring, registers, context));
-            room.set(FIRST + 1, hit.address);
+            reservation.set(1, context.time);
+            reservation.set(2, context.name[0]);
+            reservation.set(3, context.name[1]);
+            reservation.set(FIRST, self.common(ring, registers, context));
+            reservation.set(FIRST + 1, hit.address);
         }
         let first = match hit.return_address {
             None => FIRST + 2,
             Some(address) => {
                 // SAFETY: an event of returns has this word (see above).
-                unsafe { room.set(FIRST + 2, address) };
+                unsafe { reservation.set(FIRST + 2, address) };
                 FIRST + 3
             }
         };
@@ -230,10 +229,10 @@ impl Recorder {
                 faults |= 1 << (number & 31);
             }
             // SAFETY: `size` covers a word for each of `words` (see above).
-            unsafe { room.set(first + number, value.unwrap_or(0)) };
+            unsafe { reservation.set(first + number, value.unwrap_or(0)) };
         }
         // SAFETY: word 0 is part of the header.
-        unsafe { room.set(0, self.size as u64 | faults << 32) };
+        unsafe { reservation.set(0, self.size as u64 | faults << 32) };
     }
 
     /// Returns the fields that every event has, as one word.

@@ -206,18 +206,18 @@ impl Recorder {
     fn publish(&self, ring: &Ring, words: &[AtomicU64], hit: &RecordedHit<'_>) {
         const FIRST: usize = RECORD_HEADER / 8;
         let context = &hit.context;
-        let Some(room) = ring.reserve(8 * (FIRST + words.len())) else { return };
-        // SAFETY: the reserved room has `FIRST + words.len()` words, and the header takes the first of them.
+        let Some(reservation) = ring.reserve(8 * (FIRST + words.len())) else { return };
+        // SAFETY: the reservation has `FIRST + words.len()` words, and the header takes the first of them.
         unsafe {
-            room.set(0, (RECORD_HEADER + 8 * words.len()) as u64);
-            room.set(1, context.time);
-            room.set(2, context.name[0]);
-            room.set(3, context.name[1]);
+            reservation.set(0, (RECORD_HEADER + 8 * words.len()) as u64);
+            reservation.set(1, context.time);
+            reservation.set(2, context.name[0]);
+            reservation.set(3, context.name[1]);
         }
         for (index, word) in words.iter().enumerate() {
-            // SAFETY: `index` is below `words.len()`, and the reserved room has `FIRST + words.len()` words.
-            unsafe { room.set(FIRST + index, word.load(Relaxed)) };
+            // SAFETY: `index` is below `words.len()`, and the reservation has `FIRST + words.len()` words.
+            unsafe { reservation.set(FIRST + index, word.load(Relaxed)) };
         }
-        room.commit();
+        reservation.commit();
     }
 }

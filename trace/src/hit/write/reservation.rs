@@ -44,7 +44,7 @@ impl Ring {
     /// [`RECORD_MAX`](crate::ring::RECORD_MAX). If there is no room, counts the record and returns `None`. Valid only
     /// between [`enter`](Self::enter) and [`leave`](Self::leave).
     #[inline(always)]
-    pub(crate) fn reserve(&self, size: usize) -> Option<Room<'_>> {
+    pub(crate) fn reserve(&self, size: usize) -> Option<Reservation<'_>> {
         let mut position = self.position(Ordering::Relaxed);
         if place(position) + size > PAGE {
             position = self.turn(position)?;
@@ -52,13 +52,13 @@ impl Ring {
         // SAFETY: the page of `position` belongs to the ring, and has room for the record at this offset. Only this CPU
         // writes the pointer, while it has entered the ring, and `exchange` moves pages only while nothing is recorded.
         let words = unsafe { (*self.page.get()).add(place(position) / 8) };
-        Some(Room { ring: self, words, end: position + size as u64 })
+        Some(Reservation { ring: self, words, end: position + size as u64 })
     }
 
     /// Makes this hit the one that records on this CPU, and reserves room in the current page. Returns `None`, and has
     /// changed nothing, if another hit is recording or the page has no room.
     #[inline(always)]
-    pub(crate) fn reserve_here(&self, size: usize) -> Option<Room<'_>> {
+    pub(crate) fn reserve_here(&self, size: usize) -> Option<Reservation<'_>> {
         if self.busy.load(Ordering::Relaxed) != 0 {
             return None;
         }
@@ -73,7 +73,7 @@ impl Ring {
         // SAFETY: the page of `position` belongs to the ring, and has room for the record at this offset. Only this CPU
         // writes the pointer, while it has entered the ring, and `exchange` moves pages only while nothing is recorded.
         let words = unsafe { (*self.page.get()).add(place(position) / 8) };
-        Some(Room { ring: self, words, end: position + size as u64 })
+        Some(Reservation { ring: self, words, end: position + size as u64 })
     }
 
     /// Begins the page after the one of `position`, and returns the position of its first record.
@@ -147,13 +147,13 @@ impl Ring {
 }
 
 /// Reserved room for a record, which is being filled.
-pub(crate) struct Room<'a> {
+pub(crate) struct Reservation<'a> {
     ring: &'a Ring,
     words: *const AtomicU64,
     end: u64,
 }
 
-impl Room<'_> {
+impl Reservation<'_> {
     /// Stores a word of the record.
     ///
     /// # Safety
@@ -161,7 +161,8 @@ impl Room<'_> {
     /// `index` must be below the number of words of the record.
     #[inline(always)]
     pub(crate) unsafe fn set(&self, index: usize, word: u64) {
-        // SAFETY: the caller guarantees that the record has this word (see # Safety), and the room covers the record.
+        // SAFETY: the caller guarantees that the record has this word (see # Safety), and the reservation covers the
+        // record.
         unsafe { &*self.words.add(index) }.store(word, Ordering::Relaxed);
     }
 

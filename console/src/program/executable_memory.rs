@@ -84,9 +84,9 @@ mod target {
 
     /// Instructions in executable memory, which is returned when this is dropped. Branch targets are not checked there.
     #[derive(Debug)]
-    pub struct Room(Range<usize>);
+    pub struct ExecutableMemory(Range<usize>);
 
-    impl Room {
+    impl ExecutableMemory {
         /// Writes `words`, at least one, to free executable memory.
         ///
         /// # Errors
@@ -126,14 +126,14 @@ mod target {
         Ok(start..start + bytes)
     }
 
-    impl Drop for Room {
+    impl Drop for ExecutableMemory {
         fn drop(&mut self) {
             FREE.lock().give(self.0.clone());
         }
     }
 }
 
-pub(super) use target::Room;
+pub(super) use target::ExecutableMemory;
 
 #[cfg(test)]
 mod tests {
