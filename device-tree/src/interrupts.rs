@@ -4,7 +4,7 @@
 use heapless::Vec;
 
 use super::node::Node;
-use super::{Registers, registers};
+use super::{RegisterBlock, registers};
 
 /// An interrupt, numbered as on a GIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,23 +23,23 @@ pub enum InterruptController {
     /// GICv2 (GIC-400).
     GicV2 {
         /// The distributor's registers.
-        distributor: Registers,
+        distributor: RegisterBlock,
         /// The CPU interface's registers.
-        cpu_interface: Registers,
+        cpu_interface: RegisterBlock,
     },
     /// GICv3 or later.
     GicV3 {
         /// The distributor's registers.
-        distributor: Registers,
+        distributor: RegisterBlock,
         /// The redistributors' registers, in one or more regions.
-        redistributors: Vec<Registers, 4>,
+        redistributors: Vec<RegisterBlock, 4>,
     },
     /// BCM2836 and BCM2837.
     Bcm2836 {
         /// The registers of the local interrupt controllers, one controller for each core.
-        local: Registers,
+        local: RegisterBlock,
         /// The registers of the peripherals' controller, which interrupts through the local controller.
-        peripherals: Option<Registers>,
+        peripherals: Option<RegisterBlock>,
     },
 }
 
@@ -61,7 +61,7 @@ impl Domains {
         let find = |names: &[&str]| {
             root.each_enabled(&mut |node| {
                 let found = node.is_compatible(names) && node.property("interrupt-controller").is_some();
-                let registers: Vec<Registers, 8> = registers(node).take(8).collect();
+                let registers: Vec<RegisterBlock, 8> = registers(node).take(8).collect();
                 found.then(|| (node.cell("phandle"), registers, node.cell("#redistributor-regions").unwrap_or(1)))
             })
         };

@@ -41,7 +41,7 @@ pub struct Hardware {
     /// The ranges of RAM.
     pub memory: Vec<Range<u64>, 16>,
     /// The parts of RAM that are reserved for firmware or other CPUs.
-    pub reserved: Vec<Reservation, 64>,
+    pub reserved: Vec<ReservedMemory, 64>,
     /// The UART of the console.
     pub uart: Option<Device>,
     /// The places where virtio devices may be, in the order of the tree.
@@ -75,7 +75,7 @@ const MONITORS: [&str; 4] = ["arm,armv8-pmuv3", "arm,cortex-a53-pmu", "arm,corte
 
 /// RAM that the kernel must not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reservation {
+pub struct ReservedMemory {
     /// The physical addresses.
     pub range: Range<u64>,
     /// Whether the kernel may map it, because the tree does not say no-map.
@@ -86,7 +86,7 @@ pub struct Reservation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
     /// The first block of its registers.
-    pub registers: Registers,
+    pub registers: RegisterBlock,
     /// Its first interrupt, if it goes to a supported controller.
     pub interrupt: Option<Interrupt>,
     /// Whether the device sees the contents of the CPUs' caches (`dma-coherent`).
@@ -95,7 +95,7 @@ pub struct Device {
 
 /// A block of registers in physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registers {
+pub struct RegisterBlock {
     /// Physical address.
     pub address: u64,
     /// Length in bytes.
@@ -109,16 +109,16 @@ pub struct Broadcom {
     /// The GPIO controller.
     pub pins: Option<Pins>,
     /// The mailbox for requests to the firmware.
-    pub mailbox: Option<Registers>,
+    pub mailbox: Option<RegisterBlock>,
     /// Power management: watchdog and reset.
-    pub power: Option<Registers>,
+    pub power: Option<RegisterBlock>,
 }
 
 /// A GPIO controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pins {
     /// Its registers.
-    pub registers: Registers,
+    pub registers: RegisterBlock,
     /// Whether pull-ups are set as on the BCM2711; otherwise they are set as on the BCM2835.
     pub bcm2711: bool,
 }
@@ -207,7 +207,7 @@ impl Hardware {
         });
         let mut surplus = false;
         let mut reserve = |range: Range<u64>, mapped| {
-            if !range.is_empty() && self.reserved.push(Reservation { range, mapped }).is_err() {
+            if !range.is_empty() && self.reserved.push(ReservedMemory { range, mapped }).is_err() {
                 surplus = true;
             }
         };
@@ -328,8 +328,8 @@ fn device(node: &Node, domains: &Domains) -> Option<Device> {
     Some(Device { registers, interrupt: domains.interrupt(node, 0), is_coherent })
 }
 
-fn registers(node: &Node) -> impl Iterator<Item = Registers> {
-    node.registers().map(|(address, length)| Registers { address, length })
+fn registers(node: &Node) -> impl Iterator<Item = RegisterBlock> {
+    node.registers().map(|(address, length)| RegisterBlock { address, length })
 }
 
 fn long(value: &[u8]) -> Option<u64> {

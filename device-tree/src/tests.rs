@@ -14,8 +14,8 @@ use super::*;
 const VIRT_GICV2: &[u8] = include_bytes!("testdata/virt-gicv2.dtb");
 const VIRT_GICV3: &[u8] = include_bytes!("testdata/virt-gicv3.dtb");
 
-fn registers(address: u64, length: u64) -> Registers {
-    Registers { address, length }
+fn registers(address: u64, length: u64) -> RegisterBlock {
+    RegisterBlock { address, length }
 }
 
 fn read_blob(blob: &[u8]) -> Result<Hardware, DeviceTreeError> {
@@ -136,10 +136,10 @@ fn raspberry_pi_5() -> Tree {
 fn raspberry_pi_5_behind_its_bus() {
     let mut hardware = read(raspberry_pi_5());
     assert_eq!(hardware.memory, [0..0x3fc0_0000, 0x4000_0000..0x2_0000_0000]);
-    let reservation = |range, mapped| Reservation { range, mapped };
+    let reserved = |range, mapped| ReservedMemory { range, mapped };
     assert_eq!(
         hardware.reserved,
-        [reservation(0..0x8_0000, true), reservation(0..0x8_0000, false), reservation(0x3fd1_6e30..0x3fd1_6e69, true),]
+        [reserved(0..0x8_0000, true), reserved(0..0x8_0000, false), reserved(0x3fd1_6e30..0x3fd1_6e69, true),]
     );
     let interrupt = Some(Interrupt { number: 153, edge: false });
     assert_eq!(

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ptr::NonNull;
 
-use device_tree::{Device, Hardware, Interrupt, Registers};
+use device_tree::{Device, Hardware, Interrupt, RegisterBlock};
 use virtio_drivers::transport::mmio::{MmioError, MmioTransport};
 use virtio_drivers::transport::{DeviceType, Transport};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
@@ -112,7 +112,7 @@ pub(crate) fn take<T>(
 
 /// Maps the registers of a device. Returns `None` if the slot is empty.
 fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioError> {
-    let Registers { address, length } = device.registers;
+    let RegisterBlock { address, length } = device.registers;
     let header = memory::map_device(address, length).map_err(VirtioError::Map)?;
     let Some(header) = NonNull::new(core::ptr::with_exposed_provenance_mut(header)) else { return Ok(None) };
     // SAFETY: `map_device` has mapped all registers of the device, forever. `find` asks for each device once.

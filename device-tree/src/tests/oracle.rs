@@ -26,7 +26,7 @@ fn find<'b, 'a>(tree: &'b Fdt<'a>, names: &[&str]) -> Option<(FdtNode<'b, 'a>, F
 }
 
 /// Returns the registers of `node`, which is on the bus `parent`.
-fn registers_of(tree: &Fdt, (node, parent): (FdtNode, FdtNode)) -> std::vec::Vec<Registers> {
+fn registers_of(tree: &Fdt, (node, parent): (FdtNode, FdtNode)) -> std::vec::Vec<RegisterBlock> {
     let (inner, outer) = (parent.cell_sizes(), tree.root().cell_sizes());
     let ranges = parent.property("ranges").map_or(&[][..], |ranges| ranges.value);
     let translate = |address| {
@@ -40,7 +40,9 @@ fn registers_of(tree: &Fdt, (node, parent): (FdtNode, FdtNode)) -> std::vec::Vec
         if ranges.is_empty() { address } else { found.next().expect("the bus leads to the CPUs") }
     };
     let pieces = node.raw_reg().expect("a device has registers");
-    pieces.map(|piece| Registers { address: translate(number(piece.address)), length: number(piece.size) }).collect()
+    pieces
+        .map(|piece| RegisterBlock { address: translate(number(piece.address)), length: number(piece.size) })
+        .collect()
 }
 
 /// Returns interrupt `index` of `node`, if it goes to a GIC.

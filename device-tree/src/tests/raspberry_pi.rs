@@ -30,7 +30,7 @@ fn spin_table(core: u64) -> Cpu {
     Cpu { affinity: core, start: Some(Start::SpinTable(0xd8 + 8 * core)) }
 }
 
-const SPIN_TABLE_PAGE: Reservation = Reservation { range: 0..0x1000, mapped: true };
+const SPIN_TABLE_PAGE: ReservedMemory = ReservedMemory { range: 0..0x1000, mapped: true };
 
 #[test]
 fn raspberry_pi_3() {
@@ -98,7 +98,7 @@ fn raspberry_pi_5() {
     let mut hardware = hardware("bcm2712-rpi-5-b");
     assert!(hardware.is_raspberry_pi);
     assert_eq!(hardware.memory, [0..0x2800_0000]);
-    assert_eq!(hardware.reserved, [Reservation { range: 0..0x8_0000, mapped: false }]);
+    assert_eq!(hardware.reserved, [ReservedMemory { range: 0..0x8_0000, mapped: false }]);
     assert_eq!(hardware.uart, device(0x10_7d00_1000, 0x200, 32 + 121));
     let distributor = registers(0x10_7fff_9000, 0x1000);
     let cpu_interface = registers(0x10_7fff_a000, 0x2000);

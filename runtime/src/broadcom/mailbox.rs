@@ -67,7 +67,7 @@ static MESSAGE: Message = Message([const { AtomicU32::new(0) }; WORDS]);
 pub(super) struct Mailbox(Mmio<Registers>);
 
 impl Mailbox {
-    pub(super) fn map(registers: &device_tree::Registers) -> Result<Self, MapError> {
+    pub(super) fn map(registers: &device_tree::RegisterBlock) -> Result<Self, MapError> {
         // SAFETY: the device tree says that the mailbox has its registers there.
         Ok(Self(unsafe { Mmio::map(registers.address)? }))
     }

@@ -35,7 +35,7 @@ const SOON: u32 = 10;
 static POWER: Once<Mmio<Registers>> = Once::new();
 
 /// Maps the registers of the power management.
-pub(crate) fn initialize(registers: &device_tree::Registers) -> Result<(), MapError> {
+pub(crate) fn initialize(registers: &device_tree::RegisterBlock) -> Result<(), MapError> {
     // SAFETY: the device tree says that the power management has its registers there.
     let power = unsafe { Mmio::map(registers.address)? };
     POWER.call_once(|| power);

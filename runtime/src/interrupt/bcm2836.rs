@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::MPIDR_EL1;
-use device_tree::{Interrupt, Registers};
+use device_tree::{Interrupt, RegisterBlock};
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};
@@ -107,7 +107,7 @@ fn core() -> usize {
 }
 
 impl Bcm2836 {
-    pub(super) fn new(local: &Registers, peripherals: Option<&Registers>) -> Result<Self, InterruptError> {
+    pub(super) fn new(local: &RegisterBlock, peripherals: Option<&RegisterBlock>) -> Result<Self, InterruptError> {
         // SAFETY: the device tree says that these controllers have their registers there.
         let (local, peripherals) = unsafe {
             let peripherals = peripherals.map(|registers| Mmio::<Peripherals>::map(registers.address));

@@ -1,7 +1,7 @@
 //! The GICv2 (Arm IHI 0048B), whose registers are all in memory.
 
 use aarch64_cpu::asm::barrier;
-use device_tree::{Interrupt, Registers};
+use device_tree::{Interrupt, RegisterBlock};
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};
@@ -96,7 +96,7 @@ impl Distributor {
 }
 
 impl GicV2 {
-    pub(super) fn new(distributor: &Registers, cpu_interface: &Registers) -> Result<Self, InterruptError> {
+    pub(super) fn new(distributor: &RegisterBlock, cpu_interface: &RegisterBlock) -> Result<Self, InterruptError> {
         // SAFETY: the device tree says that a GICv2 has its registers there.
         let (distributor, cpu) = unsafe {
             (Mmio::<Distributor>::map(distributor.address)?, Mmio::<CpuInterface>::map(cpu_interface.address)?)

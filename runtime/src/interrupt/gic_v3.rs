@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::MPIDR_EL1;
-use device_tree::{AFFINITY, Interrupt, Registers};
+use device_tree::{AFFINITY, Interrupt, RegisterBlock};
 use heapless::Vec;
 use spin::Once;
 use tock_registers::interfaces::{Readable, Writeable};
@@ -168,14 +168,14 @@ fn is_group0_accessible() -> bool {
 /// The distributor, and the redistributors of the CPUs that have been initialized.
 pub(super) struct GicV3 {
     distributor: Mmio<Distributor>,
-    regions: Vec<Registers, 4>,
+    regions: Vec<RegisterBlock, 4>,
     redistributors: PerCpu<Once<Mmio<Redistributor>>>,
     /// The affinity fields of each CPU's MPIDR_EL1.
     affinities: PerCpu<AtomicU64>,
 }
 
 impl GicV3 {
-    pub(super) fn new(distributor: &Registers, regions: &Vec<Registers, 4>) -> Result<Self, InterruptError> {
+    pub(super) fn new(distributor: &RegisterBlock, regions: &Vec<RegisterBlock, 4>) -> Result<Self, InterruptError> {
         // SAFETY: the device tree says that a GICv3 has its distributor there.
         let distributor = unsafe { Mmio::<Distributor>::map(distributor.address)? };
         let gic = Self {

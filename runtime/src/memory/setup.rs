@@ -89,15 +89,15 @@ pub(crate) fn initialize(hardware: &Hardware, tree: &[u8]) -> Result<(), SetupEr
     for region in &hardware.memory {
         mapped.add(region.start..region.end.min(LINEAR_END));
     }
-    for reservation in hardware.reserved.iter().filter(|reservation| !reservation.mapped) {
-        mapped.remove(reservation.range.clone());
+    for reserved in hardware.reserved.iter().filter(|reserved| !reserved.mapped) {
+        mapped.remove(reserved.range.clone());
     }
     mapped.remove(image_start..image_end);
     mapped.remove(tree_start..tree_start + tree.len() as u64);
 
     let mut free = mapped.clone();
-    for reservation in &hardware.reserved {
-        free.remove(reservation.range.clone());
+    for reserved in &hardware.reserved {
+        free.remove(reserved.range.clone());
     }
     // CPUs poll these words, whether or not the tree reserves them.
     for cpu in &hardware.cpus {
