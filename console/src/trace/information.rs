@@ -4,7 +4,7 @@ use aarch64_kprobes::event;
 use aarch64_kprobes::probe::Snippet;
 use fallible::Text;
 use kprobes_program::syntax::{DEPTH_MAX, PROGRAM_MAX};
-use kprobes_vm::code::{MANY_MAX, OPS_MAX, STACK_MAX, TURNS_MAX};
+use kprobes_vm::code::{ITEMS_MAX, LOOP_OPS_MAX, OPS_MAX, STACK_MAX};
 use kprobes_vm::store::{KEYS_MAX, Limits};
 
 use crate::host::{self, host};
@@ -35,8 +35,8 @@ pub(super) fn show() -> Result<(), Failure> {
     println!("  kprobe, kretprobe, fentry, fexit, return, insn, inline, tracepoint, rawtracepoint");
     println!("  interval, profile, software, hardware, watchpoint, BEGIN, END");
     println!("Limits");
-    println!("  program: {PROGRAM_MAX} bytes, {MANY_MAX} clauses, nested {DEPTH_MAX} deep");
-    println!("  clause: {OPS_MAX} ops, and {TURNS_MAX} in loops at a hit");
+    println!("  program: {PROGRAM_MAX} bytes, {ITEMS_MAX} clauses, nested {DEPTH_MAX} deep");
+    println!("  clause: {OPS_MAX} ops, and {LOOP_OPS_MAX} in loops at a hit");
     let Limits { entries, output_bytes, .. } = Limits::usual(host::cpus());
     println!("  map: {entries} keys, or up to {KEYS_MAX} with -k");
     println!("  stack: {STACK_MAX} frames");

@@ -42,7 +42,7 @@ pub(super) struct Clause<'c, 's> {
     /// The jumps to the end of the clause.
     pub ends: Vec<usize>,
     /// The enclosing loops, the innermost last.
-    loops: Vec<Turns>,
+    loops: Vec<LoopJumps>,
     pub allowed: Allowed,
     /// The kind of the probes, if all have the same kind.
     pub kind: Option<&'static str>,
@@ -59,7 +59,7 @@ pub(super) struct Clause<'c, 's> {
 
 /// The jumps out of one iteration of a loop.
 #[derive(Default)]
-struct Turns {
+struct LoopJumps {
     /// The jumps to the next iteration.
     continues: Vec<usize>,
     /// The jumps to the op after the loop.
@@ -319,9 +319,9 @@ impl<'c, 's> Clause<'c, 's> {
         counter: Option<Word>,
         span: Span,
     ) -> Result<(), Error> {
-        fallible::push(&mut self.loops, Turns::default())?;
+        fallible::push(&mut self.loops, LoopJumps::default())?;
         let outcome = self.block(body);
-        let Turns { continues, breaks } = self.loops.pop().unwrap_or_default();
+        let LoopJumps { continues, breaks } = self.loops.pop().unwrap_or_default();
         outcome?;
         self.land(&continues);
         if let Some(to) = counter {
@@ -482,8 +482,8 @@ impl<'c, 's> Clause<'c, 's> {
     /// stay while types are being learned from them.
     pub fn unrun<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         let (ops, free, ends) = (self.ops.len(), self.free, self.ends.len());
-        let jumps = |turns: &Turns| (turns.continues.len(), turns.breaks.len());
-        let kept = fallible::collect(self.loops.iter().map(jumps))?;
+        let counts = |jumps: &LoopJumps| (jumps.continues.len(), jumps.breaks.len());
+        let kept = fallible::collect(self.loops.iter().map(counts))?;
         let tables = self.checker.tables();
         let changed = core::mem::replace(&mut self.checker.changed, false);
         let outcome = compile(self);
@@ -495,9 +495,9 @@ impl<'c, 's> Clause<'c, 's> {
         self.ops.truncate(ops);
         self.free = free;
         self.ends.truncate(ends);
-        for (turns, (continues, breaks)) in self.loops.iter_mut().zip(kept) {
-            turns.continues.truncate(continues);
-            turns.breaks.truncate(breaks);
+        for (jumps, (continues, breaks)) in self.loops.iter_mut().zip(kept) {
+            jumps.continues.truncate(continues);
+            jumps.breaks.truncate(breaks);
         }
         outcome
     }

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{Aggregate, Arithmetic, MANY_MAX, Map, MapValue, Op, Operand, Series, Type, Word};
+use kprobes_vm::code::{Aggregate, Arithmetic, ITEMS_MAX, Map, MapValue, Op, Operand, Series, Type, Word};
 
 use super::clause::Clause;
 use super::shapes::Shapes;
@@ -58,7 +58,7 @@ impl Clause<'_, '_> {
     pub fn map_number(&mut self, name: &str, span: Span) -> Result<u8, Error> {
         let maps = &mut self.checker.maps;
         let number = maps.iter().position(|known| known.name == name).unwrap_or(maps.len());
-        let small = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))?;
+        let small = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))?;
         if number == maps.len() {
             fallible::push(maps, PartialMap { name: fallible::copy(name)?, keys: None, value: None, room: None })?;
             self.checker.changed = true;

@@ -33,7 +33,7 @@ use core::ops::Range;
 use aarch64_kprobes::event::Event;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_types::Types;
-use kprobes_vm::code::{Code, MANY_MAX, Routine, Type};
+use kprobes_vm::code::{Code, ITEMS_MAX, Routine, Type};
 use kprobes_vm::store::KEYS_MAX;
 
 use crate::checked::{Action, Block, Checked, RustValue};
@@ -162,9 +162,9 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         changed: true,
         is_left: false,
     };
-    if program.clauses.len() > MANY_MAX {
-        let span = program.clauses.get(MANY_MAX).and_then(|clause| clause.probes.first());
-        return Err(span.map_or_else(Span::default, |probe| probe.span).error(Problem::Many { most: MANY_MAX }));
+    if program.clauses.len() > ITEMS_MAX {
+        let span = program.clauses.get(ITEMS_MAX).and_then(|clause| clause.probes.first());
+        return Err(span.map_or_else(Span::default, |probe| probe.span).error(Problem::Many { most: ITEMS_MAX }));
     }
     while checker.is_learning() {
         (checker.changed, checker.is_left) = (false, false);
@@ -314,7 +314,7 @@ impl Checker<'_> {
         if number == self.formats.len() {
             fallible::push(&mut self.formats, fallible::copy(format)?)?;
         }
-        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
+        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))
     }
 
     /// Returns the number of the variable `name` that is declared at `at`.
@@ -346,7 +346,7 @@ impl Checker<'_> {
         if number == self.captures.len() {
             fallible::push(&mut self.captures, blocks)?;
         }
-        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
+        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))
     }
 
     /// Returns the type of a value of `words` words that represents the Rust value `of`.
@@ -355,7 +355,7 @@ impl Checker<'_> {
         if number == self.rust_values.len() {
             fallible::push(&mut self.rust_values, of)?;
         }
-        let shape = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))?;
+        let shape = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))?;
         Ok(Type::Rust { shape, words })
     }
 
@@ -365,7 +365,7 @@ impl Checker<'_> {
         if number == self.actions.len() && !self.is_learning() {
             fallible::push(&mut self.actions, action)?;
         }
-        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
+        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{MANY_MAX, Type};
+use kprobes_vm::code::{ITEMS_MAX, Type};
 
 use crate::checked::Shape;
 
@@ -39,7 +39,7 @@ impl Shapes {
         if known.is_none() {
             fallible::push(&mut self.0, shape)?;
         }
-        debug_assert!(self.0.len() <= MANY_MAX);
+        debug_assert!(self.0.len() <= ITEMS_MAX);
         Ok(Some(Type::Tuple { shape: number, words }))
     }
 

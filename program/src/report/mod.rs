@@ -18,7 +18,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use fallible::{OutOfMemory, Text};
 use kprobes_types::Types;
-use kprobes_vm::code::{MapValue, TURNS_MAX, Type};
+use kprobes_vm::code::{LOOP_OPS_MAX, MapValue, Type};
 use kprobes_vm::counted::counted;
 use kprobes_vm::store::{Masked, Record, Store};
 
@@ -173,7 +173,7 @@ pub fn write_maps(
     }
     if store.cut() > 0 {
         let runs = counted(store.cut(), "run was", "runs were");
-        failed(format_args!("{runs} ended after {TURNS_MAX} operations in loops"))?;
+        failed(format_args!("{runs} ended after {LOOP_OPS_MAX} operations in loops"))?;
     }
     if store.faults() > 0 {
         let reads = counted(store.faults(), "read", "reads");

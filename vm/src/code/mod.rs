@@ -6,7 +6,7 @@
 //! Each clause is a [`Routine`]: a flat list of [`Op`]s. Control goes from one op to the next, or jumps **forward**:
 //! the target is after the jump, at most at the end of the list, which ends the clause. Only [`Op::Again`] jumps back,
 //! as the last op of a loop, and only while the run has ops left for that. So a routine ends after at most its number
-//! of ops plus [`TURNS_MAX`]. Basic blocks begin at the targets of jumps and after jumps, and nowhere else. Only the
+//! of ops plus [`LOOP_OPS_MAX`]. Basic blocks begin at the targets of jumps and after jumps, and nowhere else. Only the
 //! first block of a loop is entered by a jump back.
 //!
 //! The values of a clause are in a frame of [`FRAME_WORDS`] words of 64 bits, each identified by its number, a
@@ -52,10 +52,10 @@ pub const FRAME_WORDS: usize = 256;
 pub const OPS_MAX: usize = 4096;
 
 /// The largest number of ops that one run of a clause executes in loops, not counting the first turn of each loop.
-pub const TURNS_MAX: u64 = 1 << 16;
+pub const LOOP_OPS_MAX: u64 = 1 << 16;
 
-/// The largest number of clauses, of maps, and of actions.
-pub const MANY_MAX: usize = 256;
+/// The largest number of clauses, of maps, and of actions: a byte numbers each kind of item.
+pub const ITEMS_MAX: usize = 256;
 
 /// The largest number of frames in a stack.
 pub const STACK_MAX: usize = 64;

@@ -144,8 +144,8 @@ pub enum Op {
         target: u16,
     },
     /// Jumps back to `target`, if this run of the clause has ops left for the next turn. A run has
-    /// [`TURNS_MAX`](super::TURNS_MAX) ops for turns of loops; a turn takes the ops from `target` to here. Otherwise
-    /// the run ends, and is counted as cut.
+    /// [`LOOP_OPS_MAX`](super::LOOP_OPS_MAX) ops for turns of loops; a turn takes the ops from `target` to here.
+    /// Otherwise the run ends, and is counted as cut.
     Again {
         /// The number of an earlier op.
         target: u16,

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{all_pairs, copy_cells, load_cells};
 use crate::atomic::{AtomicU64, spin_loop};
-use crate::store::{Bucket, Cells, FOLLOWING, HashTable, MIX};
+use crate::store::{Bucket, Cells, DISTANCE_MAX, HashTable, MIX};
 
 /// A locked bucket. Dropping this unlocks it.
 struct Held<'a>(&'a AtomicU64);
@@ -125,7 +125,7 @@ impl HashTable {
         if let Some((way, value)) = self.add(home, key) {
             return Some(Found { taken: home.taken, way, value, _bucket: None, _home: held });
         }
-        for away in 1..FOLLOWING + 1 {
+        for away in 1..DISTANCE_MAX + 1 {
             let Some((bucket, other)) = at(away) else { break };
             if let Some((way, value)) = self.add(bucket, key) {
                 home.furthest.store(furthest.max(away) as u64, Ordering::Relaxed);

@@ -28,7 +28,7 @@ pub use merge::{total, wide};
 use core::sync::atomic::Ordering;
 
 use crate::atomic::AtomicU64;
-use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, TURNS_MAX, Word};
+use crate::code::{Builtin, Code, FRAME_WORDS, LOOP_OPS_MAX, Op, Operand, Register, Routine, Word};
 use crate::store::{Cells, HashTable, Lane, MIX, Store};
 
 /// Returns whether `holds` is true of each pair of elements at the same index, as far as both slices go.
@@ -139,7 +139,7 @@ impl<'a, M: Machine> Run<'a, M> {
     fn with(code: &'a Code, store: &'a Store, machine: &'a M, act: impl FnOnce(&Self)) {
         let Some(lane) = store.lanes.get(machine.cpu()) else { return };
         let Ok(frame) = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame) else { return };
-        act(&Self { code, store, lane, frame, machine, left: AtomicU64::new(TURNS_MAX) });
+        act(&Self { code, store, lane, frame, machine, left: AtomicU64::new(LOOP_OPS_MAX) });
     }
 
     fn routine(&self, routine: &Routine) {

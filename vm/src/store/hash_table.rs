@@ -25,7 +25,7 @@ const WAYS: usize = 8;
 /// The largest distance of a key from its home, in buckets. A table for up to 128 keys has room for all of them,
 /// whatever their hashes are. In a table for 1,024 keys, which is half full on average, 16 consecutive buckets are
 /// never all full in practice.
-pub(crate) const FOLLOWING: usize = 15;
+pub(crate) const DISTANCE_MAX: usize = 15;
 
 /// The words of a bucket before its slots: 0 unless a CPU holds the lock; the mask of used slots; and the distance of
 /// the furthest key that has this home.
@@ -90,7 +90,7 @@ impl HashTable {
             return [1, 1, 1];
         }
         let homes = 2 * entries / WAYS;
-        [WAYS, homes, homes + (entries / WAYS - 1).min(FOLLOWING)]
+        [WAYS, homes, homes + (entries / WAYS - 1).min(DISTANCE_MAX)]
     }
 
     /// Returns the number of words that such a table takes.

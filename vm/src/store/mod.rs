@@ -20,7 +20,7 @@ pub use entries::Entries;
 use fixed::Fixed;
 pub(crate) use fixed::Layout;
 pub use fixed::{NewWords, WORDS, Words};
-pub(crate) use hash_table::{Bucket, Cells, FOLLOWING, HEAD, HashTable, MIX, cells};
+pub(crate) use hash_table::{Bucket, Cells, DISTANCE_MAX, HEAD, HashTable, MIX, cells};
 pub use ring::Record;
 pub(crate) use ring::{HEAD as RECORD_HEAD, Ring};
 pub(crate) use stacks::Stacks;
