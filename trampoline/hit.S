@@ -2,16 +2,17 @@
 // probes.
 //
 // Included after frame.S. Constants:
-//   FRAME_*        offsets in the frame, from frame.S; also FRAME_PSTATE, which FRAME_WRITTEN and FRAME_WATCHER follow
-//   POINT_*        offsets in `Point`. At its beginning are the handler and the counts of its first watcher.
-//                  POINT_ADDRESS is that watcher's address, which the post-handler follows. FULL and LEAN are each a
-//                  handler and its counts. The slot follows SHORTCUT. OPERANDS are three doublewords.
+//   FRAME_*        offsets in the frame, from frame.S; also FRAME_PSTATE, which FRAME_WRITTEN and FRAME_CALLED_FOR
+//                  follow
+//   POINT_*        offsets in `Point`. At its beginning are the handler and the counts of its first armed probe.
+//                  POINT_ADDRESS is that armed probe's address, which the post-handler follows. FULL and LEAN are each
+//                  a handler and its counts. The slot follows SHORTCUT. OPERANDS are three doublewords.
 //   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and the slots
 //                  follow OWNER
 //   SLOT_SHIFT     log2 of the distance between the slots of two CPUs; the slots are in the order of the CPUs' numbers
 //   TABLE_*        offsets in `Table`: the number of pages follows BASE
-//   ENTRY_*        offsets in `Entry`: ARGUMENTS and the registers after them; CPU, then the watcher; LINK, then the
-//                  masks
+//   ENTRY_*        offsets in `Entry`: ARGUMENTS and the registers after them; CPU, then the armed probe; LINK, then
+//                  the masks
 //   CPU_STEP       offset in `Cpu` of: stepping, slot, told, interrupt_masks. `busy` and the number are at its
 //                  beginning
 //   CPU_STEPPING   the value of `busy` while a step is in progress after which a post-handler is called
@@ -309,8 +310,8 @@ kprobes_optimized_busy:
     b       kprobes_optimized_restore
 kprobes_optimized_written:
     ldp     x1, x2, [sp, #{FRAME_SP}]       // sp and pc
-    ldr     x3, [sp, #{FRAME_WATCHER}]
-    ldr     x3, [x3, #{POINT_ADDRESS}]      // of any watcher of the point; the first is at the point's beginning
+    ldr     x3, [sp, #{FRAME_CALLED_FOR}]
+    ldr     x3, [x3, #{POINT_ADDRESS}]      // of any armed probe of the point; the first is at the point's beginning
     add     x4, sp, #{FRAME_SIZE}
     cmp     x2, x3
     b.ne    kprobes_leave
@@ -375,7 +376,7 @@ kprobes_lean:
     stp     x4, x5, [sp, #{ENTRY_ARGUMENTS} + 32]
     stp     x6, x7, [sp, #{ENTRY_ARGUMENTS} + 48]
     stp     x8, x18, [sp, #{ENTRY_ARGUMENTS} + 64]
-    stp     x11, x10, [sp, #{ENTRY_CPU}]    // the point's address is also that of its first watcher
+    stp     x11, x10, [sp, #{ENTRY_CPU}]    // the point's address is also that of its first armed probe
     stp     x30, x9, [sp, #{ENTRY_LINK}]
     mov     x29, sp
     ldr     x12, [x11]

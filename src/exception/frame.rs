@@ -26,9 +26,9 @@ pub struct TrapFrame {
     /// Not 0 if a handler may have changed any of the fields above. For the engine. It follows `pstate`, because the
     /// assembly loads both together.
     pub(crate) written: u64,
-    /// The address of the `Watcher` whose handler runs, or of the `Instance` in a handler of a return probe. For the
+    /// The address of the `ArmedProbe` whose handler runs, or of the `Instance` in a handler of a return probe. For the
     /// engine.
-    pub(crate) watcher: u64,
+    pub(crate) called_for: u64,
     /// A frame record (AAPCS64, section 6.4.6): the interrupted x29 and pc. While a handler runs, x29 points
     /// here, so that a backtrace continues in the interrupted code.
     pub record: [u64; 2],
@@ -41,7 +41,7 @@ impl TrapFrame {
     pub const SP: usize = offset_of!(Self, sp);
     /// Byte offset of [`pc`](Self::pc); [`pstate`](Self::pstate) follows it.
     pub const PC: usize = offset_of!(Self, pc);
-    /// Byte offset of [`pstate`](Self::pstate); `written` and `watcher` follow it.
+    /// Byte offset of [`pstate`](Self::pstate); `written` and `called_for` follow it.
     pub(crate) const PSTATE: usize = offset_of!(Self, pstate);
     /// Byte offset of the frame record.
     pub const RECORD: usize = offset_of!(Self, record);
@@ -58,7 +58,7 @@ impl TrapFrame {
     pub const BRANCH_TYPE: u64 = 0b11 << 10;
 
     /// A frame in which every field is zero.
-    pub const ZERO: Self = Self { x: [0; 31], sp: 0, pc: 0, pstate: 0, written: 0, watcher: 0, record: [0; 2] };
+    pub const ZERO: Self = Self { x: [0; 31], sp: 0, pc: 0, pstate: 0, written: 0, called_for: 0, record: [0; 2] };
 
     /// Shows the code as interrupted at `pc`, both in the frame and in its frame record.
     #[inline]

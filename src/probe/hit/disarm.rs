@@ -56,6 +56,6 @@ unsafe fn original(address: usize) -> Option<Word> {
     let point = TABLE.page(address)?.locked_point(address)?;
     // SAFETY: only the holder of the registry's lock withdraws and frees points.
     let point = unsafe { point.as_ref() };
-    let is_idle = point.watchers().iter().all(|watcher| !watcher.probe.enabled.load(Relaxed));
+    let is_idle = point.armed_probes().iter().all(|armed| !armed.probe.enabled.load(Relaxed));
     is_idle.then_some(Word { address, words: [point.word] })
 }

@@ -19,7 +19,7 @@ use core::ptr;
 
 use super::Hit;
 use super::cpu::Cpu;
-use super::point::{Handlers, Point, Pre, Watcher};
+use super::point::{ArmedProbe, Handlers, Point, Pre};
 use crate::exception::TrapFrame;
 
 called_by_assembly! {
@@ -41,7 +41,7 @@ pub struct Entry {
     /// For the routine of lean stubs. In an entry that was filled from a trap frame: the stack pointer of the probed
     /// code.
     cpu: *const Cpu,
-    watcher: Cell<*const Watcher>,
+    armed: Cell<*const ArmedProbe>,
     /// Where the routine returns to; 0 in an entry that was filled from a trap frame.
     link: u64,
     /// PSTATE.DAIF of the probed code, at its position in SPSR_EL1. In an entry that was filled from a trap frame: all
@@ -63,7 +63,7 @@ impl Entry {
     /// address at the first offset, from there the address at the second, and from there the word at the third. For
     /// handlers whose code is generated while the kernel runs.
     #[doc(hidden)]
-    pub const DATA: [u16; 3] = Watcher::data_path(offset_of!(Self, watcher));
+    pub const DATA: [u16; 3] = ArmedProbe::data_path(offset_of!(Self, armed));
 
     /// Returns the offset of register `xN` in an entry, in bytes; `None` if an entry does not contain it.
     #[doc(hidden)]
@@ -80,16 +80,16 @@ impl Entry {
         Some(offset as u16)
     }
 
-    /// Calls `act` with the call of a function that is entered with the registers of `frame`, for the probe of
-    /// `watcher`, a pointer that may be used for the point as well if the watcher is its first one.
+    /// Calls `act` with the call of a function that is entered with the registers of `frame`, for the probe of `armed`,
+    /// a pointer that may be used for the point as well if the armed probe is its first one.
     ///
     /// The entry is passed by reference and never moved, because a move may be a call of `memcpy`, which can be probed.
     ///
     /// # Safety
     ///
-    /// The watcher is there until this returns.
+    /// The armed probe is there until this returns.
     #[inline(always)]
-    pub(in crate::probe) unsafe fn with(frame: &TrapFrame, watcher: *const Watcher, act: ArgumentHandler) {
+    pub(in crate::probe) unsafe fn with(frame: &TrapFrame, armed: *const ArmedProbe, act: ArgumentHandler) {
         let mut entry = Self {
             frame_pointer: frame.x[29],
             return_address: Cell::new(frame.x[30]),
@@ -97,7 +97,7 @@ impl Entry {
             indirect_result: frame.x[8],
             platform_register: frame.x[18],
             cpu: ptr::without_provenance(frame.sp as usize),
-            watcher: Cell::new(watcher),
+            armed: Cell::new(armed),
             link: 0,
             masks: frame.pstate,
         };
@@ -106,11 +106,11 @@ impl Entry {
     }
 
     #[inline]
-    fn watcher(&self) -> &Watcher {
-        // SAFETY: the routine that calls a handler stores the address of its watcher there. Watchers are freed only
-        // after every CPU has been held outside the hit path. The handler runs in the hit path, and the entry does not
-        // outlive it.
-        unsafe { &*self.watcher.get() }
+    fn armed(&self) -> &ArmedProbe {
+        // SAFETY: the routine that calls a handler stores the address of its armed probe there. Armed probes are freed
+        // only after every CPU has been held outside the hit path. The handler runs in the hit path, and the entry does
+        // not outlive it.
+        unsafe { &*self.armed.get() }
     }
 
     /// Returns the arguments of the function that are passed in registers: x0 to x7.
@@ -170,14 +170,14 @@ impl Entry {
     #[inline]
     #[must_use]
     pub fn address(&self) -> usize {
-        self.watcher().address
+        self.armed().address
     }
 
     /// Returns the word that the probe was registered with.
     #[inline]
     #[must_use]
     pub fn data(&self) -> usize {
-        self.watcher().probe.data
+        self.armed().probe.data
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) fn copy_registers(to: &mut [u64; 8], frame: &TrapFrame) {
 
 const _: () = {
     assert!(offset_of!(Entry, return_address) == 8 && offset_of!(Entry, indirect_result) == 80);
-    assert!(offset_of!(Entry, watcher) == offset_of!(Entry, cpu) + 8);
+    assert!(offset_of!(Entry, armed) == offset_of!(Entry, cpu) + 8);
     assert!(offset_of!(Entry, masks) == offset_of!(Entry, link) + 8);
 };
 
@@ -201,10 +201,10 @@ called_by_assembly! {
     /// The pre-handler of a probe whose handler takes an [`Entry`], if the probe has no lean stub.
     #[inline(never)]
     pub(crate) fn call(hit: &mut Hit<'_>) {
-        let watcher = Watcher::of(hit);
-        if let Handlers::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.handlers {
-            // SAFETY: this is the hit path. Watchers are freed only after every CPU has been held outside of it.
-            unsafe { Entry::with(hit.frame(), Watcher::place(hit), handler) };
+        let armed = ArmedProbe::of(hit);
+        if let Handlers::Kprobe { pre: Pre::Entry(handler), .. } = armed.probe.handlers {
+            // SAFETY: this is the hit path. Armed probes are freed only after every CPU has been held outside of it.
+            unsafe { Entry::with(hit.frame(), ArmedProbe::place(hit), handler) };
         }
     }
 }
@@ -215,13 +215,13 @@ called_by_assembly! {
     /// armed after the hit had begun, do not miss it.
     #[inline(never)]
     pub(crate) fn call_earlier(entry: &Entry) {
-        // SAFETY: this is the hit path, and the routine of lean stubs passes the first watcher of the point.
-        let point = unsafe { Point::beginning_with(entry.watcher.get()) };
+        // SAFETY: this is the hit path, and the routine of lean stubs passes the first armed probe of the point.
+        let point = unsafe { Point::beginning_with(entry.armed.get()) };
         let cpu = Cpu::current();
-        for watcher in point.watchers() {
-            if let Handlers::Kprobe { pre: Pre::Entry(handler), post: None } = watcher.probe.handlers {
-                watcher.counters.hit(cpu);
-                entry.watcher.set(watcher);
+        for armed in point.armed_probes() {
+            if let Handlers::Kprobe { pre: Pre::Entry(handler), post: None } = armed.probe.handlers {
+                armed.counters.hit(cpu);
+                entry.armed.set(armed);
                 handler(entry);
             }
         }

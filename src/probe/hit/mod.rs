@@ -52,7 +52,7 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform;
 use cpu::Cpu;
-use point::{Execution, Point, Watcher};
+use point::{ArmedProbe, Execution, Point};
 use this_cpu::ThisCpu;
 
 called_by_assembly! {
@@ -85,7 +85,7 @@ impl<'a> Hit<'a> {
     /// Byte offsets that lead from the address of a `Hit`, at which its [`TrapFrame`] lies, to the word that the probe
     /// was registered with, in the form of [`Entry::DATA`](entry::Entry::DATA).
     #[doc(hidden)]
-    pub const DATA: [u16; 3] = Watcher::data_path(mem::offset_of!(TrapFrame, watcher));
+    pub const DATA: [u16; 3] = ArmedProbe::data_path(mem::offset_of!(TrapFrame, called_for));
 
     /// Makes the hit of the first probe of `point`. The point stays in place until the hit is over.
     #[inline]
@@ -93,10 +93,10 @@ impl<'a> Hit<'a> {
         Self::new(frame, ptr::from_ref(point).cast())
     }
 
-    /// Makes the hit of the probe of `watcher`, which stays in place until the hit is over.
+    /// Makes the hit of the probe of `armed`, which stays in place until the hit is over.
     #[inline]
-    fn new(frame: &'a mut TrapFrame, watcher: *const Watcher) -> &'a mut Self {
-        frame.watcher = watcher.expose_provenance() as u64;
+    fn new(frame: &'a mut TrapFrame, armed: *const ArmedProbe) -> &'a mut Self {
+        frame.called_for = armed.expose_provenance() as u64;
         // SAFETY: `Hit` is `repr(transparent)` over `TrapFrame`, and the borrow of the frame passes to the result.
         unsafe { &mut *ptr::from_mut(frame).cast::<Self>() }
     }
@@ -135,14 +135,14 @@ impl<'a> Hit<'a> {
     #[inline]
     #[must_use]
     pub fn address(&self) -> usize {
-        Watcher::of(self).address
+        ArmedProbe::of(self).address
     }
 
     /// Returns the word that the probe was registered with.
     #[inline]
     #[must_use]
     pub fn data(&self) -> usize {
-        Watcher::of(self).probe.data
+        ArmedProbe::of(self).probe.data
     }
 }
 
@@ -316,34 +316,34 @@ called_by_assembly! {
     /// before. No hit has been counted yet.
     #[inline(never)]
     pub(crate) fn call_earlier(hit: &mut Hit<'_>) {
-        call_each(hit, |watcher| watcher.post.is_none(), false);
+        call_each(hit, |armed| armed.post.is_none(), false);
     }
 }
 
-/// Calls the pre-handlers of the point's watchers for which `is_called` returns true, until one sends execution
+/// Calls the pre-handlers of the point's armed probes for which `is_called` returns true, until one sends execution
 /// elsewhere. If `is_counted`, the hit of the first probe has been counted already.
 #[inline(always)]
-fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_counted: bool) {
-    // SAFETY: this is the hit path, and the handlers that call this run only for the first watcher of a point.
-    let point = unsafe { Point::beginning_with(Watcher::place(hit)) };
+fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&ArmedProbe) -> bool, mut is_counted: bool) {
+    // SAFETY: this is the hit path, and the handlers that call this run only for the first armed probe of a point.
+    let point = unsafe { Point::beginning_with(ArmedProbe::place(hit)) };
     let cpu = Cpu::current();
     returns::note(hit.frame.x[30]);
-    let mut watchers = point.watchers().iter();
-    for watcher in &mut watchers {
-        if !is_called(watcher) {
+    let mut armed_probes = point.armed_probes().iter();
+    for armed in &mut armed_probes {
+        if !is_called(armed) {
             continue;
         }
         if !is_counted {
-            watcher.counters.hit(cpu);
+            armed.counters.hit(cpu);
         }
         is_counted = false;
-        (watcher.handler)(Hit::new(&mut hit.frame, watcher));
+        (armed.handler)(Hit::new(&mut hit.frame, armed));
         if hit.frame.pc != point.address() as u64 {
             break;
         }
     }
-    // These watchers wait for an instruction that is not executed.
-    watchers.filter(|watcher| is_called(watcher)).for_each(|watcher| watcher.probe.counters.miss(cpu));
+    // These armed probes wait for an instruction that is not executed.
+    armed_probes.filter(|armed| is_called(armed)).for_each(|armed| armed.probe.counters.miss(cpu));
 }
 
 called_by_assembly! {
@@ -356,9 +356,9 @@ fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {
     let next = frame.pc;
     // The vectors have stored the address where the exception was taken, which may be in a slot.
     frame.record[1] = next;
-    for watcher in point.watchers() {
-        if let Some(handler) = watcher.post {
-            handler(Hit::new(frame, watcher));
+    for armed in point.armed_probes() {
+        if let Some(handler) = armed.post {
+            handler(Hit::new(frame, armed));
         }
     }
     if frame.pc != next {

@@ -46,8 +46,8 @@ pub(crate) enum Execution {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Point {
-    /// The first watcher, whose handler a breakpoint calls. Must be the first field.
-    pub(crate) first: Watcher,
+    /// The first armed probe, whose handler a breakpoint calls. Must be the first field.
+    pub(crate) first: ArmedProbe,
     /// Handler for a full stub, and the counter to increment before the call.
     ///
     /// A CPU may have entered a stub when another point was here. So both are also valid if there is no stub, or if a
@@ -70,8 +70,8 @@ pub(crate) struct Point {
     /// call is followed to its return for [`returns`](Self::returns); 0 otherwise. At most one of `entry` and
     /// `shortcut` is not 0.
     pub(crate) entry: u64,
-    /// The slots of the return probe of the first watcher, if that is the only watcher and does nothing at the entry
-    /// but follow the call; null otherwise.
+    /// The slots of the return probe of the first armed probe, if that is the only armed probe and does nothing at the
+    /// entry but follow the call; null otherwise.
     pub(crate) returns: *const Slot,
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in the instruction's page.
@@ -81,13 +81,13 @@ pub(crate) struct Point {
     /// The entry of the instruction, for the registry. Dangling until the point is published.
     pub(in crate::probe) registered: NonNull<RegistryEntry>,
     /// The enabled probes, in the order in which they run, if there are several; empty if there is only `first`.
-    pub(crate) several: Vec<Watcher>,
+    pub(crate) several: Vec<ArmedProbe>,
 }
 
 /// An enabled probe at a point, as the hit path sees it.
 #[derive(Clone, Debug)]
 #[repr(C)]
-pub(crate) struct Watcher {
+pub(crate) struct ArmedProbe {
     /// Called before the instruction is executed.
     pub(crate) handler: PreHandler,
     /// Counts the hits, before the handler is called.
@@ -116,8 +116,8 @@ pub(crate) struct Probe {
     /// For the registry.
     pub(crate) allows: Mode,
     pub(crate) counters: Counters,
-    /// Counts the calls of its watcher's handler: `counters` for a kprobe, a sink for a return probe, which counts its
-    /// returns.
+    /// Counts the calls of its armed probe's handler: `counters` for a kprobe, a sink for a return probe, which counts
+    /// its returns.
     pub(crate) entered: Counters,
     /// The snippet that its stub runs instead of calling the handler. For the registry.
     pub(crate) inserted: Option<Box<Inserted>>,
@@ -175,30 +175,30 @@ impl Point {
 
     /// Returns the enabled probes, in the order in which they run.
     #[inline]
-    pub(super) fn watchers(&self) -> &[Watcher] {
+    pub(super) fn armed_probes(&self) -> &[ArmedProbe] {
         if self.several.is_empty() { slice::from_ref(&self.first) } else { &self.several }
     }
 
-    /// Replaces the point at `place` with this one, keeping that point's watchers whose probes are enabled.
+    /// Replaces the point at `place` with this one, keeping that point's armed probes whose probes are enabled.
     ///
     /// Copied word by word, inline: `memcpy` may hit the probe whose point is half written.
     ///
     /// # Safety
     ///
     /// There is a point at `place`, no CPU is in the hit path, and this CPU cannot be interrupted. This point has no
-    /// watchers in `several`, and is not dropped.
+    /// armed probes in `several`, and is not dropped.
     #[inline(never)]
     pub(crate) unsafe fn install_at(&mut self, place: NonNull<Self>) {
-        // SAFETY: watchers are moved as the words that they consist of. The vector keeps its buffer and gets no more
-        // watchers than it had. It moves to this point, and this point moves to `place`: the caller does not drop this
-        // one (see # Safety).
+        // SAFETY: armed probes are moved as the words that they consist of. The vector keeps its buffer and gets no
+        // more armed probes than it had. It moves to this point, and this point moves to `place`: the caller does not
+        // drop this one (see # Safety).
         unsafe {
             let several = &raw mut (*place.as_ptr()).several;
             let (first, count) = ((*several).as_mut_ptr(), (*several).len());
             let mut kept = 0;
-            for watcher in 0..count {
-                if (&*first.add(watcher)).probe.enabled.load(Relaxed) {
-                    copy_words(first.add(watcher), first.add(kept));
+            for index in 0..count {
+                if (&*first.add(index)).probe.enabled.load(Relaxed) {
+                    copy_words(first.add(index), first.add(kept));
                     kept += 1;
                 }
             }
@@ -211,18 +211,18 @@ impl Point {
 
     /// Counts the hit as missed by every probe of the point.
     pub(super) fn miss(&self, cpu: &Cpu) {
-        for watcher in self.watchers() {
-            watcher.probe.counters.miss(cpu);
+        for armed in self.armed_probes() {
+            armed.probe.counters.miss(cpu);
         }
     }
 
-    /// Returns the point whose first watcher is at `first`.
+    /// Returns the point whose first armed probe is at `first`.
     ///
     /// # Safety
     ///
     /// The pointer was derived from a pointer to the point, or stored by the assembly. The caller is in the hit path,
     /// and uses the result only there.
-    pub(super) unsafe fn beginning_with<'a>(first: *const Watcher) -> &'a Self {
+    pub(super) unsafe fn beginning_with<'a>(first: *const ArmedProbe) -> &'a Self {
         // SAFETY: a point is freed only after every CPU has been held outside the hit path, in which the caller is.
         unsafe { &*first.cast() }
     }
@@ -246,41 +246,42 @@ unsafe fn copy_words<T>(from: *const T, to: *mut T) {
 }
 
 // The assembly loads each handler together with its counters, and uses the address of the point as that of its first
-// watcher.
-const _: () =
-    assert!(offset_of!(Point, first) == 0 && offset_of!(Watcher, handler) == 0 && offset_of!(Watcher, counters) == 8);
+// armed probe.
+const _: () = assert!(
+    offset_of!(Point, first) == 0 && offset_of!(ArmedProbe, handler) == 0 && offset_of!(ArmedProbe, counters) == 8
+);
 const _: () = {
     assert!(offset_of!(Point, full_counters) == offset_of!(Point, full) + 8);
     assert!(offset_of!(Point, lean_counters) == offset_of!(Point, lean) + 8);
     assert!(offset_of!(Point, slot) == offset_of!(Point, shortcut) + 8);
-    assert!(offset_of!(Watcher, post) == offset_of!(Watcher, address) + 8);
+    assert!(offset_of!(ArmedProbe, post) == offset_of!(ArmedProbe, address) + 8);
 };
 
-impl Watcher {
+impl ArmedProbe {
     /// Returns the byte offsets that lead to the word that a probe was registered with, from a structure that has the
-    /// address of its watcher at `offset`.
+    /// address of its armed probe at `offset`.
     pub(super) const fn data_path(offset: usize) -> [u16; 3] {
         [offset as u16, offset_of!(Self, probe) as u16, offset_of!(Probe, data) as u16]
     }
 
-    /// Returns the address of the watcher whose handler runs with `hit`. Exposed, because the assembly also stores it
-    /// in the frame.
+    /// Returns the address of the armed probe whose handler runs with `hit`. Exposed, because the assembly also stores
+    /// it in the frame.
     #[inline]
     pub(super) fn place(hit: &Hit<'_>) -> *const Self {
-        ptr::with_exposed_provenance(hit.frame().watcher as usize)
+        ptr::with_exposed_provenance(hit.frame().called_for as usize)
     }
 
-    /// Returns the watcher whose handler runs with `hit`.
+    /// Returns the armed probe whose handler runs with `hit`.
     #[inline]
     pub(super) fn of<'a>(hit: &'a Hit<'_>) -> &'a Self {
-        // SAFETY: the routine that calls a handler stores the address of its watcher there. Watchers are freed only
-        // after every CPU has been held outside the hit path, and the handler runs in the hit path.
+        // SAFETY: the routine that calls a handler stores the address of its armed probe there. Armed probes are freed
+        // only after every CPU has been held outside the hit path, and the handler runs in the hit path.
         unsafe { &*Self::place(hit) }
     }
 }
 
-// SAFETY: `returns` points to a part of the return probe of the first watcher, which can be shared. Only the holder of
-// the registry's lock uses the entry.
+// SAFETY: `returns` points to a part of the return probe of the first armed probe, which can be shared. Only the holder
+// of the registry's lock uses the entry.
 unsafe impl Send for Point {}
 
 // SAFETY: it is a shared reference to a `Probe`, which is `Sync`, as the check below shows.

@@ -36,7 +36,7 @@ use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool, Slot};
 use super::list::List;
-use super::point::{Handlers, Point, Watcher};
+use super::point::{ArmedProbe, Handlers, Point};
 use super::result::{self, ResultHandler};
 use super::stack_position::StackPosition;
 use super::{table, trampoline};
@@ -92,19 +92,19 @@ impl<'a> Call<'a> {
     /// was registered with, in the form of [`Entry::DATA`](super::entry::Entry::DATA).
     #[doc(hidden)]
     pub const DATA: [u16; 3] =
-        [offset_of!(TrapFrame, watcher) as u16, Instance::OWNER as u16, offset_of!(ReturnProbe, data) as u16];
+        [offset_of!(TrapFrame, called_for) as u16, Instance::OWNER as u16, offset_of!(ReturnProbe, data) as u16];
 
     /// Makes the call of `instance`. The caller holds the instance, and gives it back only after the result is gone.
     #[inline]
     fn new(frame: &'a mut TrapFrame, instance: &Instance) -> &'a mut Self {
-        frame.watcher = ptr::from_ref(instance).expose_provenance() as u64;
+        frame.called_for = ptr::from_ref(instance).expose_provenance() as u64;
         // SAFETY: `Call` is `repr(transparent)` over `TrapFrame`, and the borrow of the frame passes to the result.
         unsafe { &mut *ptr::from_mut(frame).cast::<Self>() }
     }
 
     #[inline]
     pub(super) fn instance(&self) -> &'a Instance {
-        let place: *const Instance = ptr::with_exposed_provenance(self.frame.watcher as usize);
+        let place: *const Instance = ptr::with_exposed_provenance(self.frame.called_for as usize);
         // SAFETY: the routine that calls a handler stores the address there, and holds the instance until the handler
         // returns.
         unsafe { &*place }
@@ -444,7 +444,7 @@ pub(in crate::probe) unsafe extern "C" fn kprobes_entered(
     // Other probes may have been armed since this CPU entered the stub. Those that need more at the entry wait for the
     // next hit, and do not miss this one.
     let plain = || {
-        point.watchers().iter().filter_map(|watcher| match &watcher.probe.handlers {
+        point.armed_probes().iter().filter_map(|armed| match &armed.probe.handlers {
             Handlers::Return(probe) if probe.is_plain() => Some(probe),
             _ => None,
         })
@@ -480,17 +480,17 @@ pub(in crate::probe) unsafe extern "C" fn kprobes_entered(
 /// is free.
 #[inline(always)]
 fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
-    let probe = Watcher::of(hit).probe;
+    let probe = ArmedProbe::of(hit).probe;
     let Handlers::Return(probe) = &probe.handlers else { return false };
     let cpu = Cpu::current();
     let frame = &mut hit.frame;
     let Some(instance) = probe.take(cpu) else { return false };
     instance.return_address.store(frame.x[30], Relaxed);
     if let Some(handler) = probe.entry {
-        let watcher = frame.watcher;
+        let called_for = frame.called_for;
         let decision = handler(Call::new(frame, instance));
-        // The handler ran with the call; the rest of the hit belongs to the watcher again.
-        frame.watcher = watcher;
+        // The handler ran with the call; the rest of the hit belongs to the armed probe again.
+        frame.called_for = called_for;
         if decision == Decision::Decline {
             probe.pool.give_back(cpu, instance);
             return false;
@@ -524,7 +524,7 @@ pub(super) fn undo_entry(address: usize, frame: &mut TrapFrame) {
         let hit = call.hit.load(Relaxed);
         let is_of_this_hit = hit != Instance::OLDER
             && call.stack_pointer.load(Relaxed) == frame.sp
-            && point.watchers().iter().any(|watcher| watcher.probe.is(call.owner()));
+            && point.armed_probes().iter().any(|armed| armed.probe.is(call.owner()));
         if !is_of_this_hit {
             return;
         }

@@ -29,7 +29,7 @@ mod routines {
         FRAME_PC = const TrapFrame::PC,
         FRAME_PSTATE = const TrapFrame::PSTATE,
         FRAME_WRITTEN = const offset_of!(TrapFrame, written),
-        FRAME_WATCHER = const offset_of!(TrapFrame, watcher),
+        FRAME_CALLED_FOR = const offset_of!(TrapFrame, called_for),
         FRAME_RECORD = const TrapFrame::RECORD,
         ENTRY_ARGUMENTS = const Entry::ARGUMENTS,
         ENTRY_CPU = const Entry::CPU,

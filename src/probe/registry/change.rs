@@ -17,7 +17,7 @@ use crate::probe::arena::{Arena, Cell, Used};
 use crate::probe::follower::Followed;
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::disarm;
-use crate::probe::hit::point::{Execution, Handlers, Point, Pre, Probe, ProbeRef, Watcher};
+use crate::probe::hit::point::{ArmedProbe, Execution, Handlers, Point, Pre, Probe, ProbeRef};
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
@@ -146,7 +146,7 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) -> bool {
     if let Some((execution, first)) = entry.in_effect(entry.first_two(), has_several) {
         let mut point = ManuallyDrop::new(entry.point(execution, first, Vec::new(), has_several));
         // SAFETY: the other CPUs are held outside the hit path, this CPU is outside it as well, and nothing interrupts
-        // it. `point` has no watchers in `several`, and is not dropped.
+        // it. `point` has no armed probes in `several`, and is not dropped.
         let mut install = || unsafe { point.install_at(place) };
         platform::hold_cpus(&mut || interrupts::with_masked(&mut install));
         return true;
@@ -399,30 +399,30 @@ impl RegistryEntry {
         self.enabled().filter(move |probe| !is_return(probe)).chain(self.enabled().filter(is_return))
     }
 
-    /// Makes the watchers of the enabled probes, if there are several; otherwise an empty list. Returns `None` if there
-    /// is no memory.
+    /// Makes the armed probes of the enabled probes, if there are several; otherwise an empty list. Returns `None` if
+    /// there is no memory.
     #[inline(always)]
-    fn several(&self) -> Option<Vec<Watcher>> {
-        let mut watchers = Vec::new();
+    fn several(&self) -> Option<Vec<ArmedProbe>> {
+        let mut armed_probes = Vec::new();
         if self.probes.len() == 1 {
-            return Some(watchers);
+            return Some(armed_probes);
         }
         let count = self.enabled().count();
         if count > 1 {
-            watchers.try_reserve_exact(count).ok()?;
-            watchers.extend(self.in_order().map(|probe| self.watcher(probe)));
+            armed_probes.try_reserve_exact(count).ok()?;
+            armed_probes.extend(self.in_order().map(|probe| self.armed_probe(probe)));
         }
-        Some(watchers)
+        Some(armed_probes)
     }
 
-    fn watcher(&self, probe: ProbeRef) -> Watcher {
+    fn armed_probe(&self, probe: ProbeRef) -> ArmedProbe {
         let (handler, post): (PreHandler, _) = match probe.handlers {
             Handlers::Kprobe { pre: Pre::Nothing, post } => (noop_handler, post),
             Handlers::Kprobe { pre: Pre::Hit(handler), post } => (handler, post),
             Handlers::Kprobe { pre: Pre::Entry(_), post } => (entry::call, post),
             Handlers::Return(_) => (returns::function_entered_shared, None),
         };
-        Watcher { handler, counters: probe.entered, address: self.address, post, probe }
+        ArmedProbe { handler, counters: probe.entered, address: self.address, post, probe }
     }
 
     /// Returns how the instruction is executed, and the first of the enabled probes, if there is one. `front` are the
@@ -434,14 +434,14 @@ impl RegistryEntry {
         Some((self.execution.as_ref()?, first?))
     }
 
-    /// Makes the point for the enabled probes: for `first` alone, or, if `has_several`, for the watchers in `several`,
-    /// which [`Point::install_at`] may still have to supply.
+    /// Makes the point for the enabled probes: for `first` alone, or, if `has_several`, for the armed probes in
+    /// `several`, which [`Point::install_at`] may still have to supply.
     ///
     /// Always inlined, so that the point is made in place.
     #[inline(always)]
-    fn point(&self, execution: &Execution, first: ProbeRef, several: Vec<Watcher>, has_several: bool) -> Point {
+    fn point(&self, execution: &Execution, first: ProbeRef, several: Vec<ArmedProbe>, has_several: bool) -> Point {
         let handlers = &first.handlers;
-        let mut first = self.watcher(first);
+        let mut first = self.armed_probe(first);
         if has_several {
             first.handler = call_all;
         } else if let Handlers::Return(_) = handlers {

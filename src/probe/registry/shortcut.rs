@@ -51,7 +51,7 @@ fn is_readable(address: u64, size: u64) -> bool {
 /// afterwards.
 fn place(number: u8) -> u64 {
     match number {
-        31 => offset_of!(TrapFrame, watcher) as u64,
+        31 => offset_of!(TrapFrame, called_for) as u64,
         _ => 8 * u64::from(number),
     }
 }

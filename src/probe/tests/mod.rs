@@ -323,7 +323,7 @@ fn a_probe_misses_no_hit_that_began_before_it_was_armed() {
 
     let needs_all_registers = Kprobe::at(function).pre(never).register().unwrap();
     let found = std::ptr::from_ref(point()).cast_mut();
-    // SAFETY: the point is that of the function, and begins with its first watcher.
+    // SAFETY: the point is that of the function, and begins with its first armed probe.
     unsafe { Entry::with(&frame, found.cast(), point().lean) };
     // SAFETY: the point is that of the function.
     assert_eq!(unsafe { hit::returns::kprobes_entered(found, OUTSIDE, frame.sp) }, OUTSIDE);
