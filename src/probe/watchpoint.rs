@@ -399,7 +399,7 @@ fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), W
 
 /// Returns the numbers of hits and of missed hits on all CPUs, and forgets them if `is_reset`.
 fn counted(number: usize, is_reset: bool) -> [u64; 2] {
-    let each = (0..platform::cpus()).map(|cpu| Cpu::of(cpu).watching.counted(number, is_reset));
+    let each = (0..platform::cpus()).map(|cpu| Cpu::of(cpu).watchpoints.counted(number, is_reset));
     each.fold([0; 2], |[hits, missed], [more, more_missed]| [hits + more, missed + more_missed])
 }
 

@@ -26,7 +26,7 @@ use super::names::{ImageSymbols, ProgramNames};
 use super::resolve::{ResolvedPlace, ResolvedProbes, Watched};
 use super::samples::{SampledClause, Samples};
 use super::snippets::Snippets;
-use super::watch::{self, Ended, Functions, Unwatched, Watching, Watchpoints};
+use super::watch::{self, AttachedWatchpoints, Ended, Functions, WatchpointError, Watchpoints};
 use crate::host::{self, host};
 use crate::symbol::Symbolic;
 use crate::{symbol, time};
@@ -74,7 +74,7 @@ pub struct RunningProgram {
     // The samples and the probes are dropped before the fields below, which their handlers use.
     samples: Samples,
     pub(super) attached: AttachedProbes,
-    watching: Watching,
+    watchpoints: AttachedWatchpoints,
     tasks: Tasks,
     pub(super) shared: Arc<Shared>,
 }
@@ -466,9 +466,9 @@ impl RunningProgram {
                 spans.get(*probe).copied().unwrap_or_default(),
             ));
         }
-        let watching = Watching::register(&shared, &watched).map_err(|error| match error {
-            Unwatched::OutOfMemory => OutOfMemory.into(),
-            Unwatched::Refused { probe, why } => {
+        let watchpoints = AttachedWatchpoints::register(&shared, &watched).map_err(|error| match error {
+            WatchpointError::OutOfMemory => OutOfMemory.into(),
+            WatchpointError::Refused { probe, why } => {
                 ProgramRefusal::at(sentence(format_args!("{why}")), spans.get(probe).copied().unwrap_or_default())
             }
         })?;
@@ -478,7 +478,7 @@ impl RunningProgram {
             ProgramRefusal::at(sentence(format_args!("{why}")), span.copied().unwrap_or_default())
         })?;
         let tasks = Tasks { intervals: None, shared: shared.clone() };
-        Ok(Self { samples, attached, watching, tasks, shared })
+        Ok(Self { samples, attached, watchpoints, tasks, shared })
     }
 
     /// Writes the number of probes, if the form of the output has an object for it.
@@ -493,7 +493,7 @@ impl RunningProgram {
     /// Returns the number of probes, including those of clauses that run at no hit.
     #[must_use]
     pub fn probes(&self) -> usize {
-        self.attached.count() + self.watching.count() + self.shared.alone.len() + self.shared.sampled.len()
+        self.attached.count() + self.watchpoints.count() + self.shared.alone.len() + self.shared.sampled.len()
     }
 
     /// Returns the probes on code.
@@ -577,9 +577,9 @@ impl RunningProgram {
 
     /// Unregisters the probes and ends the tasks: no clause runs any more. Returns the rest of the program.
     pub fn detach(self) -> DetachedProgram {
-        let Self { samples, attached, watching, tasks, shared } = self;
+        let Self { samples, attached, watchpoints, tasks, shared } = self;
         samples.end(&shared);
-        let Ended { missed, given_up } = watching.end();
+        let Ended { missed, given_up } = watchpoints.end();
         let mut unseen = attached.detach();
         unseen.hits += missed;
         drop(tasks);

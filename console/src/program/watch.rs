@@ -45,7 +45,7 @@ pub(super) struct Watchpoints {
 
 /// The watchpoints of a running program, which end when this is dropped, with what they use at their hits.
 #[derive(Debug)]
-pub(super) struct Watching {
+pub(super) struct AttachedWatchpoints {
     /// The program, which has the watchpoints.
     shared: Arc<Shared>,
     /// The sites, whose addresses the watchpoints have as data. They never move.
@@ -62,7 +62,7 @@ pub(super) struct Ended {
 }
 
 /// The reason why a watchpoint cannot be registered.
-pub(super) enum Unwatched {
+pub(super) enum WatchpointError {
     /// There is no memory.
     OutOfMemory,
     /// The probe with this number cannot be watched.
@@ -73,19 +73,19 @@ pub(super) enum Unwatched {
     },
 }
 
-impl From<OutOfMemory> for Unwatched {
+impl From<OutOfMemory> for WatchpointError {
     fn from(_: OutOfMemory) -> Self {
         Self::OutOfMemory
     }
 }
 
-impl Watching {
+impl AttachedWatchpoints {
     /// Registers disarmed watchpoints for `all`, which run the clauses of `shared`.
     ///
     /// # Errors
     ///
     /// The machine cannot watch one of them, or there is no memory. None is registered then.
-    pub fn register(shared: &Arc<Shared>, all: &[Watched]) -> Result<Self, Unwatched> {
+    pub fn register(shared: &Arc<Shared>, all: &[Watched]) -> Result<Self, WatchpointError> {
         let site = |watched: &Watched| WatchSite {
             shared: &raw const **shared,
             clause: watched.clause,
@@ -99,7 +99,8 @@ impl Watching {
             let builder = Watchpoint::at(watched.address as usize, watched.length as usize, WATCHED).data(data);
             let builder = if watched.loads { builder.loads() } else { builder };
             let builder = if watched.stores { builder.stores() } else { builder };
-            let watchpoint = builder.register().map_err(|why| Unwatched::Refused { probe: watched.probe, why })?;
+            let watchpoint =
+                builder.register().map_err(|why| WatchpointError::Refused { probe: watched.probe, why })?;
             fallible::push(&mut found, watchpoint)?;
         }
         *shared.watchpoints.active.lock() = found;
@@ -117,7 +118,7 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for AttachedWatchpoints {
     fn drop(&mut self) {
         self.shared.watchpoints.end_all();
     }

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use super::counters::{Counts, STRIDE};
 use super::point::Point;
 #[cfg(feature = "watchpoints")]
-use super::watch::Watching;
+use super::watch::WatchpointState;
 use crate::exception::TrapFrame;
 use crate::platform;
 
@@ -47,7 +47,7 @@ pub struct Cpu {
     sink: Counts,
     /// What the CPU knows of its watchpoints.
     #[cfg(feature = "watchpoints")]
-    pub(in crate::probe) watching: Watching,
+    pub(in crate::probe) watchpoints: WatchpointState,
     /// The counts of the first probes, in what is left of the memory of the state.
     counts: [Counts; Cpu::COUNTS],
 }
@@ -55,10 +55,10 @@ pub struct Cpu {
 /// Bytes of the state in front of `counts`: six words, the sink, and what the CPU knows of its watchpoints.
 const END: usize = {
     #[cfg(feature = "watchpoints")]
-    const WATCHING: usize = size_of::<Watching>();
+    const WATCHPOINTS: usize = size_of::<WatchpointState>();
     #[cfg(not(feature = "watchpoints"))]
-    const WATCHING: usize = 0;
-    (6 * size_of::<u64>() + size_of::<Counts>() + WATCHING).next_multiple_of(align_of::<Counts>())
+    const WATCHPOINTS: usize = 0;
+    (6 * size_of::<u64>() + size_of::<Counts>() + WATCHPOINTS).next_multiple_of(align_of::<Counts>())
 };
 
 /// In `busy`: an instruction is being stepped.
@@ -124,7 +124,7 @@ impl Cpu {
             interrupt_masks: AtomicU64::new(0),
             sink: Counts::new(),
             #[cfg(feature = "watchpoints")]
-            watching: Watching::new(),
+            watchpoints: WatchpointState::new(),
             counts: [const { Counts::new() }; Self::COUNTS],
         }
     }

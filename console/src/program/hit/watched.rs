@@ -35,8 +35,8 @@ const LONGEST: u64 = 4096;
 /// Runs a clause at an access to watched memory.
 #[unsafe(link_section = ".kprobes.text.handlers.program_watched")]
 extern "C" fn watched(hit: &WatchHit<'_>) {
-    // SAFETY: only `Watching::register` registers this function, with the address of a site. `Watching` frees the sites
-    // after all watchpoints have ended.
+    // SAFETY: only `AttachedWatchpoints::register` registers this function, with the address of a site.
+    // `AttachedWatchpoints` frees the sites after all watchpoints have ended.
     let watch = unsafe { &*core::ptr::with_exposed_provenance::<WatchSite>(hit.data()) };
     // SAFETY: the program outlives the watchpoint.
     let shared = unsafe { &*watch.shared };

@@ -83,7 +83,7 @@ impl WatchHit<'_> {
 /// What a CPU knows of its watchpoints. Only the CPU itself uses it, with debug exceptions masked.
 #[derive(Debug)]
 #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `taken`"))]
-pub(in crate::probe) struct Watching {
+pub(in crate::probe) struct WatchpointState {
     /// What the interrupted code is doing: one of the constants below.
     doing: AtomicU64,
     /// PSTATE.DAIF of the interrupted code, while interrupts are masked for it.
@@ -104,9 +104,9 @@ const NOTHING: u64 = 0;
 const STEPPING: u64 = 1;
 /// The sequence of a load-exclusive is executed.
 #[cfg(target_os = "none")]
-const FOLLOWING: u64 = 2;
+const IN_SEQUENCE: u64 = 2;
 
-impl Watching {
+impl WatchpointState {
     pub(super) const fn new() -> Self {
         Self {
             doing: AtomicU64::new(NOTHING),

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::range::accesses;
 use super::slot::{self, SLOTS, Slot};
-use super::{FOLLOWING, NOTHING, STEPPING, WatchHit, Watching, registers};
+use super::{IN_SEQUENCE, NOTHING, STEPPING, WatchHit, WatchpointState, registers};
 use crate::exception::{EC_BREAKPOINT, EC_STEP, EC_WATCHPOINT, TrapFrame};
 use crate::insn::{Exclusive, MemoryAccess, exclusive};
 use crate::probe::hit::cpu::Cpu;
@@ -75,16 +75,16 @@ pub(crate) fn exception(frame: &mut TrapFrame, class: u64, esr: u64, far: u64) -
         return false;
     }
     let cpu = Cpu::current();
-    match cpu.watching.doing.load(Relaxed) {
+    match cpu.watchpoints.doing.load(Relaxed) {
         STEPPING => {
-            cpu.watching.resume(frame);
+            cpu.watchpoints.resume(frame);
             registers::end_step();
             frame.pstate &= !STEP;
             class == EC_STEP
         }
-        FOLLOWING => {
-            cpu.watching.clear_breakpoints();
-            cpu.watching.resume(frame);
+        IN_SEQUENCE => {
+            cpu.watchpoints.clear_breakpoints();
+            cpu.watchpoints.resume(frame);
             let is_left = class == EC_BREAKPOINT;
             if is_left {
                 left(cpu, frame);
@@ -115,7 +115,7 @@ fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
             frame.set_register(status, 1);
             frame.set_interrupted(frame.pc.wrapping_add(4));
             frame.pstate &= !TrapFrame::BRANCH_TYPE;
-            cpu.watching.is_wide.store(1, Relaxed);
+            cpu.watchpoints.is_wide.store(1, Relaxed);
             load(cpu);
         }
         Some(Exclusive::Load) => {
@@ -125,7 +125,7 @@ fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
         }
         None => {
             report(cpu, frame, decoded.unwrap_or_else(|| nearest(esr, far)));
-            cpu.watching.mask(frame, STEPPING);
+            cpu.watchpoints.mask(frame, STEPPING);
             frame.pstate |= STEP;
             registers::begin_step();
         }
@@ -141,7 +141,7 @@ fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
         free |= u32::from(!registers::is_breakpoint_set(number)) << number;
         number += 1;
     }
-    let exits = &cpu.watching.exits;
+    let exits = &cpu.watchpoints.exits;
     let count = exits.find(frame.pc, instruction).filter(|&count| count <= free.count_ones() as usize);
     let Some(count) = count else {
         for slot in &SLOTS {
@@ -160,8 +160,8 @@ fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
         set |= 1 << number;
         next += 1;
     }
-    cpu.watching.breakpoints.store(set, Relaxed);
-    cpu.watching.mask(frame, FOLLOWING);
+    cpu.watchpoints.breakpoints.store(set, Relaxed);
+    cpu.watchpoints.mask(frame, IN_SEQUENCE);
     number = 0;
     while number < registers::watchpoints() {
         registers::set_watchpoint(number, 0, 0);
@@ -177,7 +177,7 @@ fn left(cpu: &Cpu, frame: &mut TrapFrame) {
     if frame.register(status) as u32 != 0 {
         return;
     }
-    cpu.watching.is_wide.store(0, Relaxed);
+    cpu.watchpoints.is_wide.store(0, Relaxed);
     frame.set_interrupted(next.wrapping_sub(4));
     if let Some(found) = access(frame, instruction(frame.pc)) {
         report(cpu, frame, found);
@@ -222,7 +222,7 @@ fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
     while let Some(slot) = SLOTS.get(number) {
         if slot.is_watching() && slot.matches(&access) {
             let is_busy = cpu.is_handling();
-            cpu.watching.count(number, is_busy);
+            cpu.watchpoints.count(number, is_busy);
             if !is_busy {
                 cpu.enter();
                 (slot.handler())(&WatchHit { frame, access, data: slot.data.load(Relaxed) });
@@ -251,7 +251,7 @@ fn instruction(pc: u64) -> u32 {
 /// Loads the registers of this CPU from the slots, with debug exceptions masked.
 #[inline(always)]
 fn load(cpu: &Cpu) {
-    let is_wide = cpu.watching.is_wide.load(Relaxed) != 0;
+    let is_wide = cpu.watchpoints.is_wide.load(Relaxed) != 0;
     let mut is_used = false;
     let mut number = 0;
     while let Some(slot) = SLOTS.get(number) {
@@ -273,7 +273,7 @@ fn load(cpu: &Cpu) {
         number += 1;
     }
     if !is_used {
-        cpu.watching.is_wide.store(0, Relaxed);
+        cpu.watchpoints.is_wide.store(0, Relaxed);
     }
     registers::enable(is_used);
 }
@@ -292,7 +292,7 @@ impl Slot {
     }
 }
 
-impl Watching {
+impl WatchpointState {
     /// Masks interrupts for what the interrupted code is about to do.
     #[inline(always)]
     fn mask(&self, frame: &mut TrapFrame, doing: u64) {
