@@ -17,8 +17,8 @@ use kprobes_trace::options::Flag;
 use kprobes_trace::ring::Rings;
 use kprobes_trace::tracer::profile::Counts;
 use kprobes_trace::tracer::usage::Usage;
-use kprobes_trace::tracer::{FollowError, Follower, Graph, Recording, Refused, Traced, Tracer};
-use kprobes_trace::trigger::followed::Followed;
+use kprobes_trace::tracer::{Graph, InheritanceError, InheritanceProbes, Recording, Refused, Traced, Tracer};
+use kprobes_trace::trigger::inherited_tasks::InheritedTasks;
 use kprobes_trace::trigger::restriction::Restriction;
 
 use crate::host::cpus;
@@ -33,14 +33,14 @@ pub(crate) struct Tracing {
     /// What [`Traced::unregister`] has counted since the tracer was set.
     pub(crate) lost: u64,
     pub(crate) settings: Settings,
-    /// The tasks of the restriction of calls, and what tells them of children, if children follow.
-    followed: Option<Following>,
+    /// The tasks of the restriction of calls, and what tells them of children, if children inherit it.
+    inheritance: Option<Inheritance>,
     /// The settings that the probes were made by, if these have changed since.
     before: Option<Before>,
     profile: Option<Profile>,
     pub(crate) stacks: Stacks,
-    /// What tells the tasks in `set_event_pid` of their children, if these follow.
-    event_follower: Option<Follower>,
+    /// What tells the tasks in `set_event_pid` of their children, if these inherit the restriction.
+    event_inheritance: Option<InheritanceProbes>,
 }
 
 /// The settings of tracers.
@@ -65,19 +65,19 @@ pub(crate) struct Settings {
     stacks: bool,
 }
 
-/// Tasks whose children follow them, and what tells of the children.
+/// Tasks whose children inherit the restriction, and the probes that tell of the children.
 #[derive(Debug)]
-struct Following {
-    tasks: Arc<Followed>,
-    _follower: Follower,
+struct Inheritance {
+    tasks: Arc<InheritedTasks>,
+    _probes: InheritanceProbes,
 }
 
 /// What the probes of the tracer were made by.
 #[derive(Debug)]
 struct Before {
     settings: Settings,
-    /// The tasks that were followed, if others are since.
-    followed: Option<Following>,
+    /// The tasks of the restriction, and what told them of children, if it has other tasks since.
+    inheritance: Option<Inheritance>,
     has_other_tasks: bool,
 }
 
@@ -215,16 +215,17 @@ impl Settings {
         fallible::collect(traceable("*").map(|function| function.address).filter(is_traced))
     }
 
-    /// Creates the probes of `tracer`, disarmed. `followed` are the tasks of the restriction, if children follow.
+    /// Creates the probes of `tracer`, disarmed. `inheritance` has the tasks of the restriction, if children inherit
+    /// it.
     fn probes(
         &self,
         tracer: Tracer,
         rings: &'static Rings,
-        followed: Option<&Following>,
+        inheritance: Option<&Inheritance>,
     ) -> Result<Option<Traced>, OutOfMemory> {
         let Self { graph, graph_notrace, max_depth, restriction, results, stacks, .. } = self;
-        let followed = followed.map(|following| &following.tasks);
-        let recording = Recording { restriction, followed, stacks: *stacks, results: *results };
+        let inherited = inheritance.map(|inheritance| &inheritance.tasks);
+        let recording = Recording { restriction, inherited, stacks: *stacks, results: *results };
         let traced = match tracer {
             Tracer::Nop => return Ok(None),
             Tracer::Function => Traced::functions(&self.functions()?, rings, &recording)?,
@@ -243,12 +244,13 @@ impl Settings {
     }
 }
 
-impl Following {
-    /// Begins to follow the tasks of `restriction`; `None` if there are none, or if their children do not follow.
+impl Inheritance {
+    /// Begins to add the children of the tasks of `restriction`; `None` if there are none, or if their children do not
+    /// inherit it.
     fn of(restriction: &Restriction) -> Result<Option<Self>, Errno> {
-        let Some(tasks) = Followed::of(restriction)? else { return Ok(None) };
-        let follower = Follower::new(&tasks).map_err(refuse)?;
-        Ok(Some(Self { tasks, _follower: follower }))
+        let Some(tasks) = InheritedTasks::of(restriction)? else { return Ok(None) };
+        let probes = InheritanceProbes::new(&tasks).map_err(refuse)?;
+        Ok(Some(Self { tasks, _probes: probes }))
     }
 }
 
@@ -267,26 +269,26 @@ impl Tracing {
         })
     }
 
-    /// Returns the tasks whose calls are recorded, with the children that follow them.
+    /// Returns the tasks whose calls are recorded, with the children that have inherited the restriction.
     ///
     /// # Errors
     ///
     /// There is no memory for a copy.
     pub(crate) fn restriction(&self) -> Result<Restriction, OutOfMemory> {
-        match &self.followed {
-            Some(Following { tasks, .. }) => tasks.in_place_of(&self.settings.restriction),
+        match &self.inheritance {
+            Some(Inheritance { tasks, .. }) => tasks.in_place_of(&self.settings.restriction),
             None => self.settings.restriction.try_clone(),
         }
     }
 
-    /// Returns how many children have not followed their parents, because there was no place for them.
+    /// Returns how many children have not inherited the restriction, because there was no place for them.
     pub(crate) fn lost_children(&self) -> u64 {
-        self.followed.as_ref().map_or(0, |following| following.tasks.lost())
+        self.inheritance.as_ref().map_or(0, |inheritance| inheritance.tasks.lost())
     }
 
     /// Creates the probes of `tracer`, disarmed.
     fn probes_of(&self, tracer: Tracer, rings: &'static Rings) -> Result<Option<Traced>, OutOfMemory> {
-        self.settings.probes(tracer, rings, self.followed.as_ref())
+        self.settings.probes(tracer, rings, self.inheritance.as_ref())
     }
 
     /// Returns the counts of functions. There are none before the first profile.
@@ -353,10 +355,10 @@ fn exchange(session: &mut Session, traced: Option<Traced>) -> Result<(), OutOfMe
     exchanged
 }
 
-/// Shows why children cannot follow, and returns the error number for it.
-pub(crate) fn refuse(error: FollowError) -> Errno {
+/// Shows why children cannot inherit restrictions, and returns the error number for it.
+pub(crate) fn refuse(error: InheritanceError) -> Errno {
     match error {
-        FollowError::OutOfMemory => Errno::NoMemory,
+        InheritanceError::OutOfMemory => Errno::NoMemory,
         error => {
             println!("{error}");
             Errno::Invalid
@@ -386,7 +388,8 @@ pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), OutOfMemo
 ///
 /// # Errors
 ///
-/// Returns the error of `change`, that there is no memory, or that children cannot follow. Nothing has changed then.
+/// Returns the error of `change`, that there is no memory, or that children cannot inherit restrictions. Nothing has
+/// changed then.
 pub(crate) fn change(
     session: &mut Session,
     change: impl FnOnce(&mut Settings) -> Result<(), Errno>,
@@ -397,15 +400,15 @@ pub(crate) fn change(
     change(&mut settings)?;
     // While the tasks stay, so do their children, and what tells of these.
     let has_other_tasks = settings.restriction != restriction;
-    let followed = match has_other_tasks {
-        true => mem::replace(&mut tracing.followed, Following::of(&settings.restriction)?),
+    let inheritance = match has_other_tasks {
+        true => mem::replace(&mut tracing.inheritance, Inheritance::of(&settings.restriction)?),
         false => None,
     };
     let settings = mem::replace(&mut tracing.settings, settings);
     match &mut tracing.before {
         Some(before) if before.has_other_tasks => {}
-        Some(before) => (before.followed, before.has_other_tasks) = (followed, has_other_tasks),
-        none => *none = Some(Before { settings, followed, has_other_tasks }),
+        Some(before) => (before.inheritance, before.has_other_tasks) = (inheritance, has_other_tasks),
+        none => *none = Some(Before { settings, inheritance, has_other_tasks }),
     }
     Ok(())
 }
@@ -438,7 +441,7 @@ pub(crate) fn settle(session: &mut Session) -> Result<(), Errno> {
     let settled = probes.and_then(|probes| exchange(session, probes));
     if settled.is_err() {
         if before.has_other_tasks {
-            session.tracing.followed = before.followed;
+            session.tracing.inheritance = before.inheritance;
         }
         session.tracing.settings = before.settings;
     }
@@ -449,7 +452,8 @@ pub(crate) fn settle(session: &mut Session) -> Result<(), Errno> {
 ///
 /// # Errors
 ///
-/// There is no memory for the probes or plans that it needs, or children cannot follow. Nothing has changed.
+/// There is no memory for the probes or plans that it needs, or children cannot inherit restrictions. Nothing has
+/// changed.
 pub(crate) fn set_option(session: &mut Session, flag: Flag, on: bool) -> Result<(), Errno> {
     match flag {
         Flag::Stacktrace => session.controls.set_stacks(&mut session.events, on)?,
@@ -478,7 +482,8 @@ fn set_and_settle(session: &mut Session, set: impl FnOnce(&mut Settings)) -> Res
 ///
 /// # Errors
 ///
-/// Returns the error of `change`, that there is no memory, or that children cannot follow. Nothing has changed then.
+/// Returns the error of `change`, that there is no memory, or that children cannot inherit restrictions. Nothing has
+/// changed then.
 pub(crate) fn restrict(
     session: &mut Session,
     change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
@@ -486,10 +491,10 @@ pub(crate) fn restrict(
     let Session { controls, events, tracing, .. } = session;
     let mut restriction = controls.restriction()?;
     change(&mut restriction)?;
-    let followed = Followed::of(&restriction)?;
-    let follower = followed.as_ref().map(Follower::new).transpose().map_err(refuse)?;
-    controls.restrict(events, restriction, followed)?;
-    tracing.event_follower = follower;
+    let inherited = InheritedTasks::of(&restriction)?;
+    let probes = inherited.as_ref().map(InheritanceProbes::new).transpose().map_err(refuse)?;
+    controls.restrict(events, restriction, inherited)?;
+    tracing.event_inheritance = probes;
     Ok(())
 }
 

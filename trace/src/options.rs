@@ -25,9 +25,9 @@ pub enum Flag {
     IrqInfo,
     /// `trace_marker` can be written to.
     Markers,
-    /// The children of the tasks in `set_event_pid` and `set_event_notrace_pid` follow them.
+    /// The children of the tasks in `set_event_pid` and `set_event_notrace_pid` inherit the restriction.
     EventFork,
-    /// The children of the tasks in `set_ftrace_pid` and `set_ftrace_notrace_pid` follow them.
+    /// The children of the tasks in `set_ftrace_pid` and `set_ftrace_notrace_pid` inherit the restriction.
     FunctionFork,
     /// Each record of an event is followed by one of the stack.
     Stacktrace,

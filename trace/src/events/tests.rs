@@ -13,7 +13,7 @@ use crate::options::{Flag, TraceClock};
 use crate::text::{self, ShowError};
 use crate::trigger::Manner;
 use crate::trigger::controls::{Controls, Services};
-use crate::trigger::followed::Followed;
+use crate::trigger::inherited_tasks::InheritedTasks;
 use crate::trigger::restriction::Restriction;
 use crate::trigger::settings::Settings;
 use aarch64_kprobes::event::Text;
@@ -875,8 +875,8 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
         }
         restriction.without.add(without).unwrap();
         let Controlled { events, controls } = &mut controlled;
-        let followed = Followed::of(&restriction).unwrap();
-        controls.restrict(events, restriction, followed).unwrap();
+        let inherited = InheritedTasks::of(&restriction).unwrap();
+        controls.restrict(events, restriction, inherited).unwrap();
         controlled.define("p:two f+4");
         controlled.define("p:one f+8");
         let Controlled { events, controls } = &mut controlled;
@@ -900,11 +900,11 @@ fn children_follow_into_the_restriction() {
     controls.set_events(&mut events, "one").unwrap();
     let mut restriction = Restriction { children: true, ..Restriction::default() };
     restriction.only.get_or_insert_default().add("7").unwrap();
-    let followed = Followed::of(&restriction).unwrap();
-    controls.restrict(&mut events, restriction, followed.clone()).unwrap();
+    let inherited = InheritedTasks::of(&restriction).unwrap();
+    controls.restrict(&mut events, restriction, inherited.clone()).unwrap();
     hit(0x1000, 1);
     assert_eq!(trace(&events, 9).lines().count(), 0);
-    followed.unwrap().starts(7, 3);
+    inherited.unwrap().starts(7, 3);
     hit(0x1000, 2);
     assert_eq!(trace(&events, 9).lines().count(), 1);
     let mut tasks = String::new();

@@ -17,7 +17,7 @@ use crate::host::Context;
 use crate::recorder::Recorder;
 use crate::tracer::profile::Counts;
 use crate::tracer::usage::Usage;
-use crate::trigger::followed::Followed;
+use crate::trigger::inherited_tasks::InheritedTasks;
 use fallible::Arc;
 
 /// The limits of the graph, with the recorders of its calls and returns.
@@ -132,7 +132,7 @@ pub(crate) extern "C" fn profile_returned(call: &mut Call<'_>) {
 /// The data of a probe at the start or the end of tasks.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub followed: Arc<Followed>,
+    pub inherited: Arc<InheritedTasks>,
     /// The places of two numbers of tasks in the static event, in bytes.
     pub fields: [usize; 2],
 }
@@ -142,11 +142,11 @@ impl Listener {
     ///
     /// # Safety
     ///
-    /// The probe is one of [`Follower`](crate::tracer::Follower).
+    /// The probe is one of [`InheritanceProbes`](crate::tracer::InheritanceProbes).
     #[inline(always)]
     unsafe fn at<'a>(event: &Entry) -> (&'a Self, [u32; 2]) {
-        // SAFETY: the follower drops the listener after the probe, and the first argument is the address of the event's
-        // fields, which are memory.
+        // SAFETY: `InheritanceProbes` drops the listener after the probe, and the first argument is the address of the
+        // event's fields, which are memory.
         unsafe {
             let listener = &*core::ptr::with_exposed_provenance::<Self>(event.data());
             let fields = event.arguments()[0] as usize;
@@ -157,20 +157,20 @@ impl Listener {
     }
 }
 
-/// Has a task that starts follow its parent.
+/// Has a task that starts inherit the restriction of its parent.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_task_starts")]
 pub(crate) extern "C" fn task_starts(event: &Entry) {
-    // SAFETY: `Follower` alone registers this handler.
+    // SAFETY: `InheritanceProbes` alone registers this handler.
     let (listener, [parent, child]) = unsafe { Listener::at(event) };
-    listener.followed.starts(parent, child);
+    listener.inherited.starts(parent, child);
 }
 
 /// Forgets a task that ends.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_task_ends")]
 pub(crate) extern "C" fn task_ends(event: &Entry) {
-    // SAFETY: `Follower` alone registers this handler.
+    // SAFETY: `InheritanceProbes` alone registers this handler.
     let (listener, [task, _]) = unsafe { Listener::at(event) };
-    listener.followed.ends(task);
+    listener.inherited.ends(task);
 }
 
 /// Keeps the stack of a task, if it is deeper than any that this CPU has seen.

@@ -19,13 +19,13 @@
 // | module | what it owns |
 // |---|---|
 // | `calls` | the calls that each task is in, found from the records alone |
-// | `follower` | children that follow their parents into a restriction; for the bare-metal target only |
+// | `inheritance` | children that inherit the restriction of their parents; for the bare-metal target only |
 // | `graph` | the text of `function_graph` |
 // | `probes` | the probes, on many functions at once; for the bare-metal target only |
 
 mod calls;
-mod follower;
 pub(crate) mod graph;
+mod inheritance;
 mod probes;
 pub mod profile;
 pub mod usage;
@@ -40,10 +40,10 @@ use crate::format::{Base, Format, Shape, Type, Width};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, Recorder};
 use crate::ring::Rings;
 use crate::trigger::Plan;
-use crate::trigger::followed::Followed;
+use crate::trigger::inherited_tasks::InheritedTasks;
 use crate::trigger::restriction::Restriction;
 
-pub use follower::{FollowError, Follower};
+pub use inheritance::{InheritanceError, InheritanceProbes};
 pub use probes::{Graph, Refused, Traced};
 
 /// A tracer: the records that are made besides those of events.
@@ -98,8 +98,8 @@ pub(crate) const RESULT: usize = 32;
 pub struct Recording<'a> {
     /// The tasks and the CPUs whose calls are recorded.
     pub restriction: &'a Restriction,
-    /// The tasks of the restriction, if children follow them: [`Followed::of`] makes them of it.
-    pub followed: Option<&'a Arc<Followed>>,
+    /// The tasks of the restriction, if children inherit it: [`InheritedTasks::of`] makes them of it.
+    pub inherited: Option<&'a Arc<InheritedTasks>>,
     /// Whether a record of the stack follows each record of a call in the tracer `function`.
     pub stacks: bool,
     /// Whether a record of a return has the function's result, x0.
@@ -109,7 +109,7 @@ pub struct Recording<'a> {
 impl Recording<'_> {
     /// All calls and returns, without stacks and results.
     pub const ALL: Recording<'static> =
-        Recording { restriction: &Restriction::NONE, followed: None, stacks: false, results: false };
+        Recording { restriction: &Restriction::NONE, inherited: None, stacks: false, results: false };
 }
 
 impl RecordKind {

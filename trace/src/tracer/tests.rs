@@ -749,12 +749,12 @@ fn only_calls_of_the_chosen_tasks_are_recorded() {
             restriction.only.get_or_insert_default().add(only).unwrap();
         }
         restriction.without.add(without).unwrap();
-        let followed = Followed::of(&restriction).unwrap();
-        assert_eq!(followed.is_some(), parent.is_some());
-        if let (Some(followed), Some(parent)) = (&followed, parent) {
-            followed.starts(parent, 3);
+        let inherited = InheritedTasks::of(&restriction).unwrap();
+        assert_eq!(inherited.is_some(), parent.is_some());
+        if let (Some(inherited), Some(parent)) = (&inherited, parent) {
+            inherited.starts(parent, 3);
         }
-        let recording = Recording { restriction: &restriction, followed: followed.as_ref(), ..Recording::ALL };
+        let recording = Recording { restriction: &restriction, inherited: inherited.as_ref(), ..Recording::ALL };
         for kind in [RecordKind::Function, RecordKind::Entry, RecordKind::Return] {
             assert_eq!(recorded(kind, &recording).len(), count, "{kind:?} {only} {without} {parent:?}");
         }

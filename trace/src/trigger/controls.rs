@@ -20,7 +20,7 @@ use draft::{Draft, EventSettings};
 use fallible::{Arc, OutOfMemory, TryClone};
 pub use instance::DefineError;
 
-use super::followed::Followed;
+use super::inherited_tasks::InheritedTasks;
 use super::restriction::Restriction;
 use super::settings::Settings;
 use super::{Manner, Plan, Trigger};
@@ -59,8 +59,8 @@ pub struct Controls {
     disarmed: bool,
     /// The restriction that applies to all events.
     restriction: Restriction,
-    /// The tasks of the restriction, if children follow them.
-    followed: Option<Arc<Followed>>,
+    /// The tasks of the restriction, if children inherit it.
+    inherited: Option<Arc<InheritedTasks>>,
     /// Whether a record of the stack follows each record of an event.
     stacks: bool,
     /// The problems of what was written.
@@ -97,7 +97,7 @@ impl Controls {
             services,
             disarmed: false,
             restriction: Restriction::default(),
-            followed: None,
+            inherited: None,
             stacks: false,
             errors: ErrorLog::default(),
             refused: Vec::new(),
@@ -261,14 +261,14 @@ impl Controls {
         names(events, None, None).filter(is_shown).try_for_each(|(group, event)| writeln!(out, "{group}:{event}"))
     }
 
-    /// Returns the restriction that applies to all events. It has the children that follow their parents, if they do.
+    /// Returns the restriction that applies to all events. It has the children that have inherited it, if they do.
     ///
     /// # Errors
     ///
     /// There is no memory for a copy.
     pub fn restriction(&self) -> Result<Restriction, OutOfMemory> {
-        match &self.followed {
-            Some(followed) => followed.in_place_of(&self.restriction),
+        match &self.inherited {
+            Some(inherited) => inherited.in_place_of(&self.restriction),
             None => self.restriction.try_clone(),
         }
     }
@@ -279,13 +279,13 @@ impl Controls {
         self.restriction.cpus
     }
 
-    /// Returns how many children have not followed their parents, because there was no place for them.
+    /// Returns how many children have not inherited the restriction, because there was no place for them.
     #[must_use]
     pub fn lost_children(&self) -> u64 {
-        self.followed.as_ref().map_or(0, |followed| followed.lost())
+        self.inherited.as_ref().map_or(0, |inherited| inherited.lost())
     }
 
-    /// Sets the restriction that applies to all events. `followed` is made of it ([`Followed::of`]).
+    /// Sets the restriction that applies to all events. `inherited` is made of it ([`InheritedTasks::of`]).
     ///
     /// # Errors
     ///
@@ -294,13 +294,13 @@ impl Controls {
         &mut self,
         events: &mut Events<P>,
         restriction: Restriction,
-        followed: Option<Arc<Followed>>,
+        inherited: Option<Arc<InheritedTasks>>,
     ) -> Result<(), Errno> {
         let draft = self.draft_of_all(events)?;
         let before = mem::replace(&mut self.restriction, restriction);
-        let followed_before = mem::replace(&mut self.followed, followed);
+        let inherited_before = mem::replace(&mut self.inherited, inherited);
         let changed = self.commit(events, draft, self.disarmed);
-        changed.inspect_err(|_| (self.restriction, self.followed) = (before, followed_before))
+        changed.inspect_err(|_| (self.restriction, self.inherited) = (before, inherited_before))
     }
 
     /// Returns a draft that changes every event.
@@ -325,7 +325,7 @@ impl Controls {
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let is_caller_in_x30 = !recorder.is_of_returns() && (self.services.is_caller_in_x30)(address);
         let manner =
-            Manner { is_caller_in_x30, stacks: self.stacks, followed: self.followed.as_ref(), gate, dependents };
+            Manner { is_caller_in_x30, stacks: self.stacks, inherited: self.inherited.as_ref(), gate, dependents };
         let restricted = self.restriction.filter(settings.filter())?;
         settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
     }

@@ -8,7 +8,7 @@
 //! all; [`restriction`] limits recording to tasks and CPUs.
 
 pub mod controls;
-pub mod followed;
+pub mod inherited_tasks;
 mod parse;
 pub mod restriction;
 pub mod settings;
@@ -29,7 +29,7 @@ use crate::histogram::{Histogram, Key, Tally};
 use crate::recorder::Recorder;
 use crate::ring::Rings;
 use crate::tracer::Recording;
-use followed::Followed;
+use inherited_tasks::InheritedTasks;
 
 /// The text of the file `trigger` for an event without triggers.
 pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff snapshot stacktrace enable_event disable_event \
@@ -52,8 +52,8 @@ pub struct Plan {
     pub(crate) is_caller_in_x30: bool,
     /// Whether a record of the stack follows each record.
     pub(crate) stacks: bool,
-    /// The tasks whose hits are recorded, if children follow them; otherwise the filter has the tasks.
-    pub(crate) followed: Option<Arc<Followed>>,
+    /// The tasks whose hits are recorded, if children inherit the restriction; otherwise the filter has the tasks.
+    pub(crate) inherited: Option<Arc<InheritedTasks>>,
     /// Whether a trigger records synthetic events.
     pub(crate) emits: bool,
     /// Of a synthetic event: the recorders of the armed events that are on it.
@@ -89,17 +89,17 @@ impl Plan {
         manner: Manner<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
-        let Manner { is_caller_in_x30, stacks, followed, gate, dependents } = manner;
+        let Manner { is_caller_in_x30, stacks, inherited, gate, dependents } = manner;
         let filter = gated(gate, filter, number)?;
         let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, gate, number)))?;
         let triggers = fallible::boxed_slice(triggers)?;
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
         let has_conditional_trigger = triggers.iter().any(Bound::is_conditional);
         let emits = triggers.iter().any(Bound::emits);
-        let only_filters = triggers.is_empty() && !stacks && followed.is_none();
+        let only_filters = triggers.is_empty() && !stacks && inherited.is_none();
         let register_tests =
             filter.as_ref().filter(|_| only_filters).map(Filter::register_tests).transpose()?.flatten();
-        let followed = followed.cloned();
+        let inherited = inherited.cloned();
         let dependents = fallible::boxed_slice(dependents.iter().cloned())?;
         Ok(Self {
             filter,
@@ -109,7 +109,7 @@ impl Plan {
             records,
             is_caller_in_x30,
             stacks,
-            followed,
+            inherited,
             emits,
             dependents,
             is_direct,
@@ -121,12 +121,12 @@ impl Plan {
 impl Plan {
     /// Returns the plan of a tracer; `None` means record every hit.
     pub(crate) fn of_tracer(recording: &Recording<'_>) -> Result<Option<Box<Self>>, OutOfMemory> {
-        let &Recording { restriction, followed, stacks, .. } = recording;
+        let &Recording { restriction, inherited, stacks, .. } = recording;
         let filter = restriction.filter(None)?;
-        if filter.is_none() && !stacks && followed.is_none() {
+        if filter.is_none() && !stacks && inherited.is_none() {
             return Ok(None);
         }
-        let manner = Manner { stacks, followed, ..Manner::AT_ENTRY };
+        let manner = Manner { stacks, inherited, ..Manner::AT_ENTRY };
         let recording = Arc::try_new(Switch::new(true))?;
         fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), manner, &|number| number)?).map(Some)
     }
@@ -150,8 +150,8 @@ pub(crate) struct Manner<'a> {
     pub is_caller_in_x30: bool,
     /// Whether a record of the stack follows each record.
     pub stacks: bool,
-    /// The tasks whose hits are recorded, if children follow them.
-    pub followed: Option<&'a Arc<Followed>>,
+    /// The tasks whose hits are recorded, if children inherit the restriction.
+    pub inherited: Option<&'a Arc<InheritedTasks>>,
     /// The filter of the hits that count at all, for records and for triggers.
     pub gate: Option<&'a Filter>,
     /// Of a synthetic event: the recorders of the armed events that are on it.
@@ -163,7 +163,7 @@ impl Manner<'_> {
     pub const AT_ENTRY: Self = Self { is_caller_in_x30: true, ..Self::INSIDE };
     /// At another instruction.
     pub const INSIDE: Self =
-        Self { is_caller_in_x30: false, stacks: false, followed: None, gate: None, dependents: &[] };
+        Self { is_caller_in_x30: false, stacks: false, inherited: None, gate: None, dependents: &[] };
 }
 
 /// Returns the filter of the hits that both `gate` and `filter` accept, with `number` applied to each number.

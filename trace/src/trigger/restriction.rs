@@ -29,7 +29,7 @@ pub struct Restriction {
     pub without: Tasks,
     /// Only hits on these CPUs are recorded, bit 0 for the first; `None` means all: `tracing_cpumask`.
     pub cpus: Option<u64>,
-    /// Whether the children of `only` and `without` follow their parents.
+    /// Whether the children of `only` and `without` inherit the restriction.
     pub children: bool,
 }
 
@@ -94,9 +94,9 @@ impl Restriction {
     /// None: all hits are recorded.
     pub const NONE: Self = Self { only: None, without: Tasks(Vec::new()), cpus: None, children: false };
 
-    /// Whether there are tasks whose children follow them. The filter is not about tasks then: see
-    /// [`Followed`](super::followed::Followed).
-    pub(super) fn has_followed(&self) -> bool {
+    /// Whether there are tasks whose children inherit the restriction. The filter is not about tasks then: see
+    /// [`InheritedTasks`](super::inherited_tasks::InheritedTasks).
+    pub(super) fn is_inherited(&self) -> bool {
         self.children && (self.only.is_some() || !self.without.is_empty())
     }
 
@@ -107,7 +107,7 @@ impl Restriction {
     /// Fails if there is no memory, or if there are more tasks than a filter has tests.
     pub(crate) fn filter(&self, own: Option<&Filter>) -> Result<Option<Filter>, OutOfMemory> {
         let tasks = |tasks: &Tasks, is_in| Filter::one_of(Number::Task, tasks.0.iter().copied(), is_in);
-        let is_of_tasks = !self.has_followed();
+        let is_of_tasks = !self.is_inherited();
         let only = self.only.as_ref().filter(|_| is_of_tasks).map(|only| tasks(only, true));
         let without = (is_of_tasks && !self.without.is_empty()).then(|| tasks(&self.without, false));
         let of_mask = |cpus: u64| Filter::one_of(Number::Cpu, (0..64).filter(|cpu| cpus & 1 << cpu != 0), true);

@@ -129,7 +129,7 @@ impl Settings {
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let filter = restricted.or(self.filter.as_ref());
-        let is_plain = !manner.stacks && manner.followed.is_none() && manner.gate.is_none();
+        let is_plain = !manner.stacks && manner.inherited.is_none() && manner.gate.is_none();
         if filter.is_none() && !self.is_soft() && self.enabled && is_plain {
             return Ok(None);
         }

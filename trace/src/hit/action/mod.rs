@@ -5,7 +5,7 @@
 
 mod accept;
 mod count;
-mod follow;
+mod inherited_tasks;
 mod load;
 mod variables;
 mod walk;
@@ -83,8 +83,8 @@ impl Plan {
         }
         let is_on = tracing.is_on();
         let may_keep = if self.has_conditional_trigger { was_on } else { is_on };
-        let is_followed = || self.followed.as_ref().is_none_or(|tasks| tasks.accepts(state.context.task as u32));
-        let keep = may_keep && self.recording.is_on() && is_followed() && self.accepts(record, state);
+        let is_accepted = || self.inherited.as_ref().is_none_or(|tasks| tasks.accepts(state.context.task as u32));
+        let keep = may_keep && self.recording.is_on() && is_accepted() && self.accepts(record, state);
         Verdict { keep, stack: stack && is_on || keep && self.stacks }
     }
 }

@@ -1,7 +1,7 @@
-//! Tasks whose children follow them into a restriction: the options `event-fork` and `function-fork`.
+//! Tasks whose children inherit a restriction: the options `event-fork` and `function-fork`.
 //!
-//! A filter cannot change at a hit. So where children are to follow, the tasks are kept in sets of a fixed size that
-//! the starts and ends of tasks change.
+//! A filter cannot change at a hit. So where children inherit it, the tasks are kept in sets of a fixed size that the
+//! starts and ends of tasks change.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,12 +14,12 @@ use super::restriction::{Restriction, Tasks};
 
 /// The tasks of a restriction, with their children since then.
 #[derive(Debug)]
-pub struct Followed {
+pub struct InheritedTasks {
     /// Only these tasks are recorded; `None` records all.
     pub(crate) only: Option<TaskSet>,
     /// These tasks are not recorded.
     pub(crate) without: TaskSet,
-    /// The number of children that have not followed, because there was no place for them.
+    /// The number of children that have not inherited it, because there was no place for them.
     pub(crate) lost: AtomicU64,
 }
 
@@ -43,22 +43,22 @@ const BUCKETS: usize = 128;
 /// The most buckets that are made for each task, so that odd numbers do not take all memory.
 const BUCKETS_OF_ONE: usize = 64;
 
-impl Followed {
-    /// Returns the tasks of `restriction`; `None` if it has none, or if their children do not follow.
+impl InheritedTasks {
+    /// Returns the tasks of `restriction`; `None` if it has none, or if their children do not inherit it.
     ///
     /// # Errors
     ///
     /// There is no memory for the sets.
     pub fn of(restriction: &Restriction) -> Result<Option<Arc<Self>>, OutOfMemory> {
         let Restriction { only, without, .. } = restriction;
-        if !restriction.has_followed() {
+        if !restriction.is_inherited() {
             return Ok(None);
         }
         let only = only.as_ref().map(TaskSet::new).transpose()?;
         Arc::try_new(Self { only, without: TaskSet::new(without)?, lost: AtomicU64::new(0) }).map(Some)
     }
 
-    /// Returns how many children have not followed, because there was no place for them.
+    /// Returns how many children have not inherited it, because there was no place for them.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
@@ -106,14 +106,14 @@ mod tests {
     use crate::trigger::restriction::tests::tasks;
     use alloc::string::String;
 
-    fn followed(only: &str, without: &str) -> Arc<Followed> {
+    fn inherited(only: &str, without: &str) -> Arc<InheritedTasks> {
         let (only, without) = (tasks(only), tasks(without));
         let only = Some(only).filter(|only| !only.is_empty());
-        Followed::of(&Restriction { only, without, cpus: None, children: true }).unwrap().unwrap()
+        InheritedTasks::of(&Restriction { only, without, cpus: None, children: true }).unwrap().unwrap()
     }
 
-    fn written(followed: &Followed) -> String {
-        let restriction = followed.in_place_of(&Restriction::default()).unwrap();
+    fn written(inherited: &InheritedTasks) -> String {
+        let restriction = inherited.in_place_of(&Restriction::default()).unwrap();
         let mut text = String::new();
         restriction.only.unwrap_or_default().write(&mut text).unwrap();
         text.push('/');
@@ -123,42 +123,42 @@ mod tests {
 
     #[test]
     fn children_follow_until_they_end() {
-        let followed = followed("7 9", "11");
+        let inherited = inherited("7 9", "11");
         for (parent, child) in [(7, 20), (20, 21), (5, 22), (11, 23)] {
-            followed.starts(parent, child);
+            inherited.starts(parent, child);
         }
-        assert_eq!(written(&followed), "7 9 20 21 /11 23 ");
-        let accepted: Vec<u32> = (0..30).filter(|task| followed.accepts(*task)).collect();
+        assert_eq!(written(&inherited), "7 9 20 21 /11 23 ");
+        let accepted: Vec<u32> = (0..30).filter(|task| inherited.accepts(*task)).collect();
         assert_eq!(accepted, [7, 9, 20, 21]);
-        [20, 9, 4, 23].into_iter().for_each(|task| followed.ends(task));
-        assert_eq!(written(&followed), "7 21 /11 ");
+        [20, 9, 4, 23].into_iter().for_each(|task| inherited.ends(task));
+        assert_eq!(written(&inherited), "7 21 /11 ");
         // What still happens in a task that has ended is recorded, or not, as before.
-        assert!(followed.accepts(20) && !followed.accepts(23));
+        assert!(inherited.accepts(20) && !inherited.accepts(23));
         // Its number is then another task's.
-        followed.starts(5, 20);
-        assert!(!followed.accepts(20));
-        followed.starts(7, 20);
-        assert!(followed.accepts(20));
-        assert_eq!(written(&followed), "7 20 21 /11 ");
+        inherited.starts(5, 20);
+        assert!(!inherited.accepts(20));
+        inherited.starts(7, 20);
+        assert!(inherited.accepts(20));
+        assert_eq!(written(&inherited), "7 20 21 /11 ");
     }
 
     #[test]
     fn without_tasks_to_record_all_are_but_those_left_out() {
-        let followed = followed("", "3");
-        followed.starts(3, 4);
-        assert_eq!((0..6).filter(|task| followed.accepts(*task)).collect::<Vec<_>>(), [0, 1, 2, 5]);
+        let inherited = inherited("", "3");
+        inherited.starts(3, 4);
+        assert_eq!((0..6).filter(|task| inherited.accepts(*task)).collect::<Vec<_>>(), [0, 1, 2, 5]);
     }
 
     #[test]
     fn a_task_that_finds_no_place_does_not_follow() {
-        let followed = followed("0", "");
+        let inherited = inherited("0", "");
         let same = |number: u32| number * BUCKETS as u32;
-        (1..20).for_each(|number| followed.starts(0, same(number)));
-        assert_eq!((0..20).filter(|number| followed.accepts(same(*number))).count(), WAYS);
-        assert_eq!(followed.lost(), 20 - WAYS as u64);
-        followed.ends(same(1));
-        followed.starts(0, same(100));
-        assert!(followed.accepts(same(100)), "an end makes room");
+        (1..20).for_each(|number| inherited.starts(0, same(number)));
+        assert_eq!((0..20).filter(|number| inherited.accepts(same(*number))).count(), WAYS);
+        assert_eq!(inherited.lost(), 20 - WAYS as u64);
+        inherited.ends(same(1));
+        inherited.starts(0, same(100));
+        assert!(inherited.accepts(same(100)), "an end makes room");
     }
 
     #[test]
@@ -174,11 +174,11 @@ mod tests {
 
     #[test]
     fn the_last_task_that_ends_leaves_nobody_to_record() {
-        let followed = followed("7", "");
-        followed.ends(7);
-        let restriction = followed.in_place_of(&Restriction { children: true, ..Restriction::default() }).unwrap();
+        let inherited = inherited("7", "");
+        inherited.ends(7);
+        let restriction = inherited.in_place_of(&Restriction { children: true, ..Restriction::default() }).unwrap();
         assert_eq!(restriction.only, Some(Tasks::default()));
-        assert!(!Followed::of(&restriction).unwrap().unwrap().accepts(3));
+        assert!(!InheritedTasks::of(&restriction).unwrap().unwrap().accepts(3));
     }
 
     #[test]
@@ -187,6 +187,6 @@ mod tests {
             Restriction { only: Some(tasks("7")), ..Restriction::default() },
             Restriction { children: true, ..Restriction::default() },
         ];
-        assert!(none.iter().all(|restriction| Followed::of(restriction).unwrap().is_none()));
+        assert!(none.iter().all(|restriction| InheritedTasks::of(restriction).unwrap().is_none()));
     }
 }

@@ -1,18 +1,19 @@
-//! The tasks of a restriction whose children follow them: looked up at a hit, and changed when a task starts or ends.
+//! The tasks of a restriction that children inherit: looked up at a hit, and changed when a task starts or ends.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::trigger::followed::{Bucket, ENDED, Followed, NONE, TaskSet};
+use crate::trigger::inherited_tasks::{Bucket, ENDED, InheritedTasks, NONE, TaskSet};
 
-impl Followed {
+impl InheritedTasks {
     /// Whether hits of this task are recorded.
     #[inline]
     pub(crate) fn accepts(&self, task: u32) -> bool {
         self.only.as_ref().is_none_or(|only| only.has(task)) && !self.without.has(task)
     }
 
-    /// Has `child` follow `parent`, which starts it. A child that finds no place does not follow.
+    /// Has `child` inherit the restriction of `parent`, which starts it. A child that finds no place does not inherit
+    /// it.
     #[inline]
     pub(crate) fn starts(&self, parent: u32, child: u32) {
         for set in self.only.iter().chain([&self.without]) {
@@ -25,7 +26,7 @@ impl Followed {
         }
     }
 
-    /// Marks a task that ends: nobody follows it any more, and its place may be taken.
+    /// Marks a task that ends: no task inherits from it any more, and its place may be taken.
     #[inline]
     pub(crate) fn ends(&self, task: u32) {
         for set in self.only.iter().chain([&self.without]) {

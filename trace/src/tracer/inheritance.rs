@@ -1,4 +1,4 @@
-//! The probes that tell [`Followed`] of the starts and ends of tasks. They are at the kernel's static events
+//! The probes that tell [`InheritedTasks`] of the starts and ends of tasks. They are at the kernel's static events
 //! `sched:sched_process_fork` and `sched:sched_process_exit`.
 
 use core::fmt;
@@ -9,19 +9,19 @@ use aarch64_kprobes::{Kprobe, ProbeError};
 use fallible::{Arc, OutOfMemory};
 
 use crate::hit::tracer::{self, Listener};
-use crate::trigger::followed::Followed;
+use crate::trigger::inherited_tasks::InheritedTasks;
 
-/// Has children of tasks follow them, until it is dropped.
+/// The probes by which children inherit restrictions, until it is dropped.
 #[derive(Debug)]
-pub struct Follower {
+pub struct InheritanceProbes {
     // Dropped before the listeners that their handlers use.
     _probes: [Kprobe; 2],
     _listeners: AliasableBox<[Listener]>,
 }
 
-/// Why children cannot follow.
+/// Why children cannot inherit restrictions.
 #[derive(Debug)]
-pub enum FollowError {
+pub enum InheritanceError {
     /// The kernel has no such static event with such fields.
     NoEvent(&'static str),
     /// The engine refuses the probe at an event.
@@ -30,7 +30,7 @@ pub enum FollowError {
     OutOfMemory,
 }
 
-impl fmt::Display for FollowError {
+impl fmt::Display for InheritanceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoEvent(name) => write!(f, "children cannot follow, because this kernel has no static event {name}"),
@@ -40,9 +40,9 @@ impl fmt::Display for FollowError {
     }
 }
 
-impl core::error::Error for FollowError {}
+impl core::error::Error for InheritanceError {}
 
-impl From<OutOfMemory> for FollowError {
+impl From<OutOfMemory> for InheritanceError {
     fn from(_: OutOfMemory) -> Self {
         Self::OutOfMemory
     }
@@ -52,27 +52,27 @@ impl From<OutOfMemory> for FollowError {
 fn find<const N: usize>(
     name: &'static str,
     fields: [&str; N],
-) -> Result<(&'static event::Event, [usize; N]), FollowError> {
+) -> Result<(&'static event::Event, [usize; N]), InheritanceError> {
     let is_meant = |event: &&event::Event| (event.group(), event.name()) == ("sched", name);
-    let event = event::all().find(is_meant).ok_or(FollowError::NoEvent(name))?;
+    let event = event::all().find(is_meant).ok_or(InheritanceError::NoEvent(name))?;
     let mut places = [0; N];
     for (place, name_of) in places.iter_mut().zip(fields) {
         let field = event.fields().iter().find(|field| field.name == name_of && field.size == 4);
-        *place = field.ok_or(FollowError::NoEvent(name))?.offset;
+        *place = field.ok_or(InheritanceError::NoEvent(name))?.offset;
     }
     Ok((event, places))
 }
 
-impl Follower {
-    /// Begins to tell `followed` of the starts and ends of tasks.
+impl InheritanceProbes {
+    /// Begins to tell `inherited` of the starts and ends of tasks.
     ///
     /// # Errors
     ///
     /// Returns why that is impossible.
-    pub fn new(followed: &Arc<Followed>) -> Result<Self, FollowError> {
+    pub fn new(inherited: &Arc<InheritedTasks>) -> Result<Self, InheritanceError> {
         let (start, [parent, child]) = find("sched_process_fork", ["parent_pid", "child_pid"])?;
         let (end, [task]) = find("sched_process_exit", ["pid"])?;
-        let listener = |fields| Listener { followed: followed.clone(), fields };
+        let listener = |fields| Listener { inherited: inherited.clone(), fields };
         let listeners = fallible::boxed_slice([listener([parent, child]), listener([task, task])])?;
         let listeners = AliasableBox::<[Listener]>::new(listeners);
         let data = |number: usize| core::ptr::from_ref(&listeners[number]).expose_provenance();
@@ -80,7 +80,7 @@ impl Follower {
             Kprobe::at(start.address()).entry(tracer::task_starts).data(data(0)).register(),
             Kprobe::at(end.address()).entry(tracer::task_ends).data(data(1)).register(),
         ];
-        let [starts, ends] = probes.map(|probe| probe.map_err(FollowError::Refused));
+        let [starts, ends] = probes.map(|probe| probe.map_err(InheritanceError::Refused));
         Ok(Self { _probes: [starts?, ends?], _listeners: listeners })
     }
 }
