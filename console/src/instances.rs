@@ -137,7 +137,7 @@ pub(crate) fn make(session: &mut Session, name: &str) -> Result<(), Errno> {
         let mut events = Events::new(rings)?;
         events.add_all_static()?;
         let mut controls = tracing::controls();
-        controls.follow(&mut events, main, &tracing::Names).map_err(refuse)?;
+        controls.copy_definitions(&mut events, main, &tracing::Names).map_err(refuse)?;
         controls.set_armed(&mut events, main_controls.is_armed())?;
         Ok((events, controls))
     };
@@ -206,14 +206,14 @@ fn exchange(session: &mut Session, number: usize) {
 ///
 /// A definition is refused in an instance, or there is no memory for it there. It is tried again when definitions
 /// change the next time.
-pub(crate) fn follow(session: &mut Session) -> Result<(), Errno> {
+pub(crate) fn copy_definitions(session: &mut Session) -> Result<(), Errno> {
     let Session { events: main, instances, .. } = session;
     let mut outcome = Ok(());
     for Instance { name, events, controls, changes, .. } in &mut instances.all {
         if mem::replace(changes, main.changes()) == main.changes() {
             continue;
         }
-        if let Err(error) = controls.follow(events, main, &tracing::Names) {
+        if let Err(error) = controls.copy_definitions(events, main, &tracing::Names) {
             println!("the instance {name} lacks a definition until definitions change again");
             outcome = Err(refuse(error));
         }

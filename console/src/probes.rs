@@ -28,7 +28,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             let Session { controls, events, .. } = session;
             controls.define(events, definition, &tracing::Names).map_err(fail)?;
             controls.set_enabled(events, Some(&group), Some(&event), true).map_err(Failure::new)?;
-            instances::follow(session).map_err(Failure::new)
+            instances::copy_definitions(session).map_err(Failure::new)
         }
         Some(Command::Remove(removal)) => {
             let Session { controls, events, instances, .. } = session;
@@ -60,7 +60,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             controls.forget(events);
             match removed {
                 Ok(0) => Err(no_event(session, name, removal.event.as_deref().unwrap_or_default())),
-                Ok(_) => instances::follow(session).map_err(Failure::new),
+                Ok(_) => instances::copy_definitions(session).map_err(Failure::new),
                 Err(problem) => Err(Failure::at(name, problem)),
             }
         }
@@ -78,7 +78,7 @@ fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
     let Session { controls, events, .. } = session;
     events.define_synthetic(definition).map_err(|problem| Failure::at(before, problem))?;
     controls.set_enabled(events, Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)?;
-    instances::follow(session).map_err(Failure::new)
+    instances::copy_definitions(session).map_err(Failure::new)
 }
 
 /// The minimum width of the column for the names of events.

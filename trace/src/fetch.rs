@@ -286,7 +286,7 @@ pub(crate) enum Op {
     /// Loads the address in the record that is the hit that this word of it has the offset of, in its lower half.
     Located(u16),
     /// Dereference: loads the u64 at value + offset.
-    Follow(i64),
+    Dereference(i64),
     /// Dereference: loads a number of this width at value + offset.
     Read(i64, Width),
     /// Replaces the value by some of its own bits.
@@ -489,8 +489,8 @@ fn compile(
                 Source::Immediate(value) => Op::Immediate(*value),
                 Source::TaskName | Source::Text(_) => Op::Immediate(0),
             };
-            let follows = reads.iter().map(|&offset| Op::Follow(offset));
-            fallible::extend(ops, core::iter::once(origin).chain(follows).chain([last]))?;
+            let dereferences = reads.iter().map(|&offset| Op::Dereference(offset));
+            fallible::extend(ops, core::iter::once(origin).chain(dereferences).chain([last]))?;
         }
         return Ok(());
     }
@@ -518,10 +518,10 @@ fn compile(
         Some((last, before)) => (Some(*last), before),
         None => (None, &[][..]),
     };
-    before.iter().try_for_each(|&offset| push(Op::Follow(offset)))?;
+    before.iter().try_for_each(|&offset| push(Op::Dereference(offset)))?;
     match (kind.base, last, kind.count) {
         (Base::SymbolString, last, _) => {
-            last.map(Op::Follow).map_or(Ok(()), &mut push)?;
+            last.map(Op::Dereference).map_or(Ok(()), &mut push)?;
             push(Op::Symbol(target))
         }
         (Base::String, last, 0) => {

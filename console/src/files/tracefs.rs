@@ -141,7 +141,7 @@ pub(super) fn write(session: &mut Session, path: &str, bytes: &[u8], append: boo
     };
     let written = within(session, &parts, write).map_err(WriteFault::Open)?;
     // Definitions that have changed are the instances' definitions, too.
-    written.and(instances::follow(session).map_err(WriteFault::Write))
+    written.and(instances::copy_definitions(session).map_err(WriteFault::Write))
 }
 
 fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool) -> Result<(), WriteFault> {

@@ -186,7 +186,7 @@ fn run_alone(
         return Ok(());
     }
     let _ = program.drain(&mut lines);
-    let mut follower = Follower::start(program.reader(), lines)?;
+    let mut printer = OutputPrinter::start(program.reader(), lines)?;
     let outcome = match command {
         Some(command) if !program.is_over() && !input::is_interrupted() => session.execute(command),
         Some(_) => Ok(()),
@@ -194,7 +194,7 @@ fn run_alone(
             let is_there = || options.task.is_none_or(|task| host().has_task(task) != Some(false));
             while !input::is_interrupted() && !program.is_over() && is_there() {
                 let idle = program.turn();
-                follower.turn();
+                printer.turn();
                 host::sleep(idle);
             }
             Ok(())
@@ -209,7 +209,7 @@ fn run_alone(
         program.turn();
     }
     let program = program.detach();
-    let mut lines = follower.end();
+    let mut lines = printer.end();
     if input::take_interrupt() {
         println!("^C");
     }
@@ -251,7 +251,7 @@ pub(super) fn refuse(refusal: &ProgramRefusal, text: &str, screen: &mut Screen) 
 }
 
 /// Shows the output of a program while it runs.
-enum Follower {
+enum OutputPrinter {
     /// A task shows the output. At its end it stores the lines that could not be shown, which begin with the text that
     /// was being written when ^C was pressed.
     Task(Box<dyn host::Task>, Arc<Lock<Lines>>),
@@ -259,7 +259,7 @@ enum Follower {
     Here(Reader, Lines),
 }
 
-impl Follower {
+impl OutputPrinter {
     /// Begins to show output after the contents of `lines`.
     fn start(reader: Reader, mut lines: Lines) -> Result<Self, OutOfMemory> {
         let Some(spawn) = host().spawn() else { return Ok(Self::Here(reader, lines)) };
@@ -267,7 +267,7 @@ impl Follower {
         let body = fallible::boxed({
             let left = left.clone();
             move || {
-                while follow(&reader, &mut lines) {
+                while print_output(&reader, &mut lines) {
                     host::sleep(PERIOD);
                 }
                 *left.lock() = lines;
@@ -279,7 +279,7 @@ impl Follower {
     /// Shows the output so far, if no task does it.
     fn turn(&mut self) {
         if let Self::Here(reader, lines) = self {
-            follow(reader, lines);
+            print_output(reader, lines);
         }
     }
 
@@ -292,7 +292,7 @@ impl Follower {
                 mem::take(&mut *left.lock())
             }
             Self::Here(reader, mut lines) => {
-                follow(&reader, &mut lines);
+                print_output(&reader, &mut lines);
                 lines
             }
         }
@@ -300,7 +300,7 @@ impl Follower {
 }
 
 /// Shows the output so far. Returns whether more may come.
-fn follow(reader: &Reader, lines: &mut Lines) -> bool {
+fn print_output(reader: &Reader, lines: &mut Lines) -> bool {
     let is_ending = reader.is_ending();
     // ^C may have been meant for the program's command only. Until that command ends, the screen shows nothing, so no
     // output is taken.

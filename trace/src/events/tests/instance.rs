@@ -4,8 +4,8 @@ use super::*;
 use crate::definition::synthetic;
 
 impl Controlled {
-    fn follow(&mut self, main: &Self) {
-        self.controls.follow(&mut self.events, &main.events, &Names).unwrap();
+    fn copy_definitions(&mut self, main: &Self) {
+        self.controls.copy_definitions(&mut self.events, &main.events, &Names).unwrap();
     }
 
     fn listed(&self) -> String {
@@ -29,13 +29,13 @@ fn main() -> Controlled {
 #[test]
 fn an_instance_has_the_definitions_of_the_main_trace() {
     let (mut main, mut instance) = (main(), Controlled::new(&[]));
-    instance.follow(&main);
+    instance.copy_definitions(&main);
     assert_eq!(instance.listed(), main.listed());
     let numbers = |of: &Controlled| of.events.iter().map(Event::number).collect::<Vec<_>>();
     assert_eq!(numbers(&instance), numbers(&main));
     assert!(instance.events.iter().all(|event| !event.is_enabled()));
     let count = registered();
-    instance.follow(&main);
+    instance.copy_definitions(&main);
     assert_eq!(registered(), count, "nothing has changed, so nothing is defined anew");
     // One that is defined anew is another one, though it is listed in the same way.
     instance.controls.set_filter(&mut instance.events, ("g", "back"), "arg1 == 1").unwrap();
@@ -43,7 +43,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     remove(&mut main.events, "-:g/back").unwrap();
     main.define("r:g/back a::b<c, d> $retval");
     main.define("e:on g.back $arg1");
-    instance.follow(&main);
+    instance.copy_definitions(&main);
     let addresses = |of: &Controlled| {
         let mut all: Vec<_> = of.events.iter().map(|event| (event.number(), event.address())).collect();
         all.sort();
@@ -56,7 +56,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     main.define("p:one f+4 x=%x20");
     remove(&mut main.events, "-:one f").unwrap();
     define_synthetic(&mut main.events, "s:more int a");
-    instance.follow(&main);
+    instance.copy_definitions(&main);
     let lines = |text: String| {
         let mut lines: Vec<String> = text.lines().map(String::from).collect();
         lines.sort();
@@ -69,7 +69,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     // What the main trace has no more goes, whatever the instance does with it.
     main.events.remove_all(None).unwrap();
     main.events.remove_synthetic(None, &|_| false).unwrap();
-    instance.follow(&main);
+    instance.copy_definitions(&main);
     assert_eq!((instance.listed().as_str(), registered()), ("", 0));
     assert!(trace(&instance.events, 9).contains(" one: "), "its records stay");
 }
@@ -78,9 +78,10 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
 fn without_memory_an_instance_follows_as_far_as_it_can() {
     let (main, mut instance) = (main(), Controlled::new(&[]));
     let mut allocations = 0;
-    let mut follow =
-        |allocations| with_memory(allocations, || instance.controls.follow(&mut instance.events, &main.events, &Names));
-    while follow(allocations).is_err() {
+    let mut copy = |allocations| {
+        with_memory(allocations, || instance.controls.copy_definitions(&mut instance.events, &main.events, &Names))
+    };
+    while copy(allocations).is_err() {
         allocations += if cfg!(miri) { 1 + allocations } else { 1 };
     }
     assert!(allocations > 10, "{allocations}");

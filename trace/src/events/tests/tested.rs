@@ -280,7 +280,7 @@ fn an_instance_has_what_is_on_synthetic_events() {
     main.define("e:on synthetic/sent x=$x:u64 if x > 1");
     let mut instance = Controlled::new(&[]);
     let Controlled { events, controls } = &mut instance;
-    controls.follow(events, &main.events, &Names).unwrap();
+    controls.copy_definitions(events, &main.events, &Names).unwrap();
     let variables = "keys=common_pid:a=x,b=y,c=word,d=comm,e=common_pid";
     instance.set_trigger(("kprobes", "some"), &format!("hist:{variables}:onchange($a).trace(sent,$a,$b,$c,$d,$e)"));
     instance.set("on", true);
@@ -291,7 +291,7 @@ fn an_instance_has_what_is_on_synthetic_events() {
     // The main trace removes it while the instance uses it.
     remove(&mut main.events, "-:on").unwrap();
     let Controlled { events, controls } = &mut instance;
-    controls.follow(events, &main.events, &Names).unwrap();
+    controls.copy_definitions(events, &main.events, &Names).unwrap();
     hit(0x1000, 3);
     assert_eq!(instance.take_trace(), "");
 }

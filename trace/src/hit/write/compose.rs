@@ -160,8 +160,8 @@ impl Draft<'_> {
                 let offset = hit.entry.get(usize::from(word))? & 0xffff;
                 return Some(hit.entry.as_ptr().expose_provenance() as u64 + offset);
             }
-            Op::Follow(offset) => return follow(value, offset, Width::W64),
-            Op::Read(offset, width) => return follow(value, offset, width),
+            Op::Dereference(offset) => return dereference(value, offset, Width::W64),
+            Op::Read(offset, width) => return dereference(value, offset, width),
             Op::Bits(range) => return value.map(|value| range.apply(value)),
             Op::Length => self.slice = value,
             Op::Slice(target) => self.slice(target, value),
@@ -177,7 +177,7 @@ impl Draft<'_> {
             Op::Texts(target, offset, count) => {
                 let mut target = target;
                 for index in 0..i64::from(count) {
-                    self.text(target, follow(value, offset.wrapping_add(8 * index), Width::W64), usize::MAX);
+                    self.text(target, dereference(value, offset.wrapping_add(8 * index), Width::W64), usize::MAX);
                     target.at = target.at.wrapping_add(4);
                 }
             }
@@ -236,7 +236,7 @@ impl Draft<'_> {
         let mut unread = 0;
         for index in 0..usize::from(count) {
             let offset = index * width.bytes();
-            let value = follow(start, offset as i64, width);
+            let value = dereference(start, offset as i64, width);
             let value = value.map(|value| range.map_or(value, |range| range.apply(value)));
             let at = target.at.wrapping_add(offset as u16);
             self.store(Target { at, ..target }, width, value);
@@ -426,7 +426,7 @@ impl Functions {
 /// Dereferences: loads a number at `value + offset`. Returns `None` if `value` is `None`, or if the memory cannot be
 /// read.
 #[inline(always)]
-fn follow(value: Option<u64>, offset: i64, width: Width) -> Option<u64> {
+fn dereference(value: Option<u64>, offset: i64, width: Width) -> Option<u64> {
     read(value?.wrapping_add_signed(offset), width)
 }
 

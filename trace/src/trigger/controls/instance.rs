@@ -38,7 +38,7 @@ impl Controls {
     /// # Errors
     ///
     /// Returns why the first definition that is lacking cannot be added. Those before it are there.
-    pub fn follow<P: Armed>(
+    pub fn copy_definitions<P: Armed>(
         &mut self,
         events: &mut Events<P>,
         main: &Events<P>,
