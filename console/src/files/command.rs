@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use kprobes_trace::errno::Errno;
 
 use super::echo::echoed;
-use super::tracefs::{self, Fault, WriteFault};
+use super::tracefs::{self, ReadError, WriteError};
 use crate::input;
 use crate::screen::Screen;
 use crate::session::Session;
@@ -82,12 +82,12 @@ pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     {
         match tracefs::read_newest(session, file, newest, &mut Screen::default()) {
             Ok(true) => return Ok(()),
-            Err(Fault::Screen) => return unless_interrupted(session, Errno::NoMemory, file),
-            Err(Fault::Errno(errno)) if errno != Errno::NotFound => {
+            Err(ReadError::Screen) => return unless_interrupted(session, Errno::NoMemory, file),
+            Err(ReadError::Errno(errno)) if errno != Errno::NotFound => {
                 return unless_interrupted(session, errno, file);
             }
             // As any other two paths.
-            Ok(false) | Err(Fault::Errno(_)) => {}
+            Ok(false) | Err(ReadError::Errno(_)) => {}
         }
     }
     if paths.is_empty() {
@@ -96,11 +96,11 @@ pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     for path in &paths {
         match tracefs::read(session, path, &mut Screen::default()) {
             Ok(()) => {}
-            Err(Fault::Errno(errno)) => {
+            Err(ReadError::Errno(errno)) => {
                 session.is_refused = true;
                 println!("cat: {path}: {errno}");
             }
-            Err(Fault::Screen) => return unless_interrupted(session, Errno::NoMemory, path),
+            Err(ReadError::Screen) => return unless_interrupted(session, Errno::NoMemory, path),
         }
     }
     Ok(())
@@ -149,7 +149,7 @@ fn write(session: &mut Session, Output { path, append, .. }: &Output, bytes: &[u
     session.is_refused |= written.is_err();
     match written {
         Ok(()) => {}
-        Err(WriteFault::Open(errno)) => println!("{path}: {errno}"),
-        Err(WriteFault::Write(errno)) => println!("echo: write error: {errno}"),
+        Err(WriteError::Open(errno)) => println!("{path}: {errno}"),
+        Err(WriteError::Write(errno)) => println!("echo: write error: {errno}"),
     }
 }

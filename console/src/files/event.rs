@@ -4,7 +4,7 @@ use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
 
-use super::tracefs::{Fault, switch};
+use super::tracefs::{ReadError, switch};
 use crate::session::{Event, Session};
 use crate::tracing;
 
@@ -22,7 +22,7 @@ fn find<'a>(session: &'a Session, parts: &[&str]) -> Result<&'a Event, Errno> {
     session.events.iter().find(is).ok_or(Errno::NotFound)
 }
 
-pub(super) fn read_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let text = session.controls.get(name(parts)).map_or("0", |control| control.enabled_text());
     Ok(writeln!(out, "{text}")?)
 }
@@ -38,11 +38,11 @@ fn group<'a>(parts: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Reads `trace_stat/events`.
-pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_static_profile(out)?)
 }
 
-pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", session.controls.enabled_text(&session.events, group(parts)))?)
 }
 
@@ -58,7 +58,7 @@ const GROUP_FILTER: &str = "\
 # If no events are modified, an error message will be displayed here
 ";
 
-pub(super) fn read_group_filter(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_group_filter(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(out.write_str(GROUP_FILTER)?)
 }
 
@@ -66,11 +66,11 @@ pub(super) fn write_group_filter(session: &mut Session, parts: &[&str], text: &s
     session.controls.set_group_filter(&mut session.events, group(parts).unwrap_or(""), text)
 }
 
-pub(super) fn read_events(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_events(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.controls.write_events(&session.events, false, out)?)
 }
 
-pub(super) fn read_set(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_set(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.controls.write_events(&session.events, true, out)?)
 }
 
@@ -83,7 +83,7 @@ pub(super) fn write_set(session: &mut Session, _: &[&str], text: &str) -> Result
     session.controls.set_events(&mut session.events, text)
 }
 
-pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     match session.controls.get(name(parts)) {
         Some(control) => Ok(control.write_filter(out)?),
         None => Ok(out.write_str("none\n")?),
@@ -94,7 +94,7 @@ pub(super) fn write_filter(session: &mut Session, parts: &[&str], text: &str) ->
     session.controls.set_filter(&mut session.events, name(parts), text)
 }
 
-pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     match session.controls.get(name(parts)) {
         Some(control) => Ok(control.write_triggers(out)?),
         None => Ok(out.write_str(kprobes_trace::trigger::AVAILABLE)?),
@@ -111,7 +111,7 @@ pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str) -
     lines.try_for_each(|line| session.controls.set_trigger(&mut session.events, name(parts), line))
 }
 
-pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let triggers = session.controls.get(name(parts)).map_or(&[][..], |control| control.triggers());
     let histograms = triggers.iter().filter_map(|trigger| Some((trigger, trigger.histogram()?)));
     for (number, (trigger, histogram)) in histograms.enumerate() {
@@ -123,11 +123,11 @@ pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn W
     Ok(session.controls.write_refused(name(parts), out)?)
 }
 
-pub(super) fn read_format(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_format(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let event = find(session, parts)?;
     Ok(event.format().write(out, &event.definition().event, event.number())?)
 }
 
-pub(super) fn read_number(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_number(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", find(session, parts)?.number())?)
 }

@@ -8,11 +8,11 @@ use kprobes_trace::definition::{self, Command, Family, Problem, Removal};
 use kprobes_trace::errno::Errno;
 use kprobes_trace::filter::FILTER_LOG;
 
-use super::tracefs::Fault;
+use super::tracefs::ReadError;
 use crate::session::{Event, Session};
 use crate::{symbol, tracing};
 
-pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_definitions(out)?)
 }
 
@@ -83,11 +83,11 @@ fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno
     error.problem.errno()
 }
 
-pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_profile(out)?)
 }
 
-pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     for ProbeInfo { address, kind, mode, enabled, .. } in probe::list().map_err(Errno::from)? {
         let kind = match kind {
             ProbeKind::Kprobe => "k",
@@ -106,7 +106,7 @@ pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<
     Ok(())
 }
 
-pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let range = probe::blacklist();
     let range = range.start as u64..range.end as u64;
     for function in symbol::table().into_iter().flat_map(|table| table.iter()) {
@@ -118,7 +118,7 @@ pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Re
     Ok(())
 }
 
-pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", u8::from(session.controls.is_armed()))?)
 }
 

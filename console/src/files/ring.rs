@@ -6,7 +6,7 @@ use core::time::Duration;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::ring::RAW_PAGE;
 
-use super::tracefs::{Fault, number};
+use super::tracefs::{ReadError, number};
 use crate::session::Session;
 use crate::{host, input, time, tracing};
 
@@ -29,7 +29,7 @@ fn cpu(parts: &[&str]) -> Option<usize> {
     if let ["per_cpu", name, _] = parts { cpu_of(name) } else { None }
 }
 
-pub(super) fn read_trace(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_trace(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let (cpus, clock) = (host::running_cpus(), time::clock());
     match cpu(parts) {
         Some(cpu) => session.events.write_trace_of(out, cpu, cpus, &tracing::Names, clock)?,
@@ -39,11 +39,11 @@ pub(super) fn read_trace(session: &Session, parts: &[&str], out: &mut dyn Write)
 }
 
 /// Writes the newest `count` records.
-pub(super) fn read_newest(session: &Session, count: usize, out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_newest(session: &Session, count: usize, out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_trace(out, count, host::running_cpus(), &tracing::Names, time::clock())?)
 }
 
-pub(super) fn read_snapshot(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_snapshot(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_snapshot(out, host::running_cpus(), &tracing::Names, time::clock())?)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn write_snapshot(session: &mut Session, _: &[&str], text: &str) -> R
     Ok(session.events.set_snapshot(number(text)?)?)
 }
 
-pub(super) fn read_stats(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_stats(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let cpu = cpu(parts).ok_or(Errno::NotFound)?;
     Ok(session.events.write_stats(out, cpu, time::clock(), time::counter())?)
 }
@@ -71,7 +71,7 @@ pub(super) fn pass_over(_: &mut Session, _: &[&str], _: &str) -> Result<(), Errn
 }
 
 /// Shows records as they arrive, until ^C.
-pub(super) fn read_pipe(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_pipe(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     while !input::is_interrupted() {
         if session.events.write_pipe_of(out, cpu(parts), &tracing::Names, time::clock())? == 0 {
             host::sleep(PIPE_PERIOD);
@@ -81,7 +81,7 @@ pub(super) fn read_pipe(session: &Session, parts: &[&str], out: &mut dyn Write) 
 }
 
 /// Shows records as they arrive, as pages in the format of `hexdump -C`, until ^C.
-pub(super) fn read_raw(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_raw(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let cpu = cpu(parts).ok_or(Errno::NotFound)?;
     let mut at = 0;
     let mut repeats = false;
@@ -119,7 +119,7 @@ fn write_row(at: usize, row: &[u8; HEX_ROW], out: &mut dyn Write) -> core::fmt::
     out.write_str("|\n")
 }
 
-pub(super) fn read_on(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_on(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", u8::from(session.events.rings().is_on()))?)
 }
 
@@ -128,7 +128,7 @@ pub(super) fn write_on(session: &mut Session, _: &[&str], text: &str) -> Result<
     Ok(())
 }
 
-pub(super) fn read_size(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_size(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let rings = session.events.rings();
     let all = rings.bytes();
     match cpu(parts).map(|cpu| rings.sizes().nth(cpu)) {
@@ -138,7 +138,7 @@ pub(super) fn read_size(session: &Session, parts: &[&str], out: &mut dyn Write) 
     }
 }
 
-pub(super) fn read_total_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_total_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", session.events.rings().sizes().sum::<usize>() >> 10)?)
 }
 
@@ -155,7 +155,7 @@ pub(super) fn write_size(session: &mut Session, parts: &[&str], text: &str) -> R
 /// The size of a page of a ring, in KiB.
 const PAGE_KIB: u64 = RAW_PAGE as u64 / 1024;
 
-pub(super) fn read_page_size(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_page_size(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{PAGE_KIB}")?)
 }
 
@@ -170,7 +170,7 @@ pub(super) fn write_page_size(_: &mut Session, _: &[&str], text: &str) -> Result
     }
 }
 
-pub(super) fn read_errors(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_errors(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.controls.errors.write(out)?)
 }
 

@@ -11,7 +11,7 @@ use kprobes_trace::trigger::restriction::{Restriction, Tasks};
 
 use kprobes_trace::host::Context;
 
-use super::tracefs::{Fault, number, switch};
+use super::tracefs::{ReadError, number, switch};
 use crate::session::Session;
 use crate::{tracer, tracing};
 
@@ -19,7 +19,7 @@ use crate::{tracer, tracing};
 /// are those of Linux.
 const README: &str = include_str!("readme.txt");
 
-pub(super) fn read_me(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_me(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(out.write_str(README)?)
 }
 
@@ -43,27 +43,27 @@ const HEADER_EVENT: &str = "\
 \tdata max type_len  == 28
 ";
 
-pub(super) fn read_header_page(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_header_page(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(out.write_str(HEADER_PAGE)?)
 }
 
-pub(super) fn read_header_event(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_header_event(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(out.write_str(HEADER_EVENT)?)
 }
 
-pub(super) fn read_print_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_print_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(out.write_str(text::PRINT_FORMAT)?)
 }
 
-pub(super) fn read_print_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_print_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{PRINT_EVENT}")?)
 }
 
-pub(super) fn read_raw_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_raw_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(out.write_str(text::RAW_FORMAT)?)
 }
 
-pub(super) fn read_raw_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_raw_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{RAW_EVENT}")?)
 }
 
@@ -107,7 +107,7 @@ pub(super) fn free_more(session: &mut Session, parts: &[&str], _: &str) -> Resul
     free(session, parts)
 }
 
-pub(super) fn read_clock(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_clock(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.options().clock.write(out)?)
 }
 
@@ -116,7 +116,7 @@ pub(super) fn write_clock(session: &mut Session, _: &[&str], text: &str) -> Resu
     Ok(())
 }
 
-pub(super) fn read_options(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_options(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.options().write(out)?)
 }
 
@@ -130,7 +130,7 @@ fn option(parts: &[&str]) -> Result<Flag, Errno> {
     parts.last().and_then(|name| Flag::find(name)).ok_or(Errno::NotFound)
 }
 
-pub(super) fn read_option(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_option(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", u8::from(session.events.options().is(option(parts)?)))?)
 }
 
@@ -141,11 +141,11 @@ pub(super) fn write_option(session: &mut Session, parts: &[&str], text: &str) ->
 /// The maximum number of names that Linux keeps (`PID_MAX_DEFAULT`).
 const NAMES_MAX: u64 = 32768;
 
-pub(super) fn read_names(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_names(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_names(out)?)
 }
 
-pub(super) fn read_names_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_names_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", session.events.options().names)?)
 }
 
@@ -197,7 +197,7 @@ impl Named {
 /// What a file about calls has if it names no tasks. As in Linux, those about events are empty then.
 const NO_TASKS: &str = "no pid\n";
 
-pub(super) fn read_tasks(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_tasks(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let named = Named::of(parts);
     let (restriction, lost) = match named.is_of_calls {
         true => (session.tracing.restriction(), session.tracing.lost_children()),
@@ -240,7 +240,7 @@ fn all_cpus(session: &Session) -> u64 {
     u64::MAX >> (64 - session.events.rings().cpus().clamp(1, 64))
 }
 
-pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let all = all_cpus(session);
     let digits = (64 - all.leading_zeros()).div_ceil(4) as usize;
     Ok(writeln!(out, "{:0digits$x}", session.controls.cpus().unwrap_or(all))?)

@@ -7,14 +7,14 @@ use kprobes_trace::definition::{self, Problem};
 use kprobes_trace::errno::Errno;
 
 use super::kprobes;
-use super::tracefs::Fault;
+use super::tracefs::ReadError;
 use crate::session::{Event, Session};
 
-pub(super) fn read(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_synthetic(out)?)
 }
 
-pub(super) fn read_all(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_all(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_all_definitions(out)?)
 }
 

@@ -4,13 +4,13 @@ use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
 
-use super::tracefs::Fault;
+use super::tracefs::ReadError;
 use super::{event, kprobes, ring, settings, synthetic, tracer};
 use crate::command::is_narrow;
 use crate::session::Session;
 
 /// A function that reads a file. Its second argument is the path, in parts.
-type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), Fault>;
+type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), ReadError>;
 /// A function that writes text to a file.
 type WriteText = fn(&mut Session, &[&str], &str) -> Result<(), Errno>;
 /// A function that writes bytes to a file, which need not be text.

@@ -21,20 +21,20 @@ use crate::session::Session;
 use crate::words::{Failure, Word};
 
 /// The reason why a read has failed.
-pub(super) enum Fault {
+pub(super) enum ReadError {
     /// The file cannot be read.
     Errno(Errno),
     /// The output of the read has returned an error.
     Screen,
 }
 
-impl From<Errno> for Fault {
+impl From<Errno> for ReadError {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
     }
 }
 
-impl From<ShowError> for Fault {
+impl From<ShowError> for ReadError {
     fn from(error: ShowError) -> Self {
         match error {
             ShowError::OutOfMemory => Self::Errno(Errno::NoMemory),
@@ -43,14 +43,14 @@ impl From<ShowError> for Fault {
     }
 }
 
-impl From<fmt::Error> for Fault {
+impl From<fmt::Error> for ReadError {
     fn from(_: fmt::Error) -> Self {
         Self::Screen
     }
 }
 
 /// The reason why a write has failed.
-pub(super) enum WriteFault {
+pub(super) enum WriteError {
     /// The file could not be opened.
     Open(Errno),
     /// The file was opened, but has refused the text.
@@ -114,7 +114,7 @@ fn within<T>(
 }
 
 /// Writes the content of the file to `out`.
-pub(super) fn read(session: &mut Session, path: &str, out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read(session: &mut Session, path: &str, out: &mut dyn Write) -> Result<(), ReadError> {
     let parts = path::parts(path).map_err(Errno::from)?;
     within(session, &parts, |session, parts| {
         let read = find(session, parts)?.read.ok_or(Errno::Invalid)?;
@@ -123,7 +123,12 @@ pub(super) fn read(session: &mut Session, path: &str, out: &mut dyn Write) -> Re
 }
 
 /// Writes the newest `count` records to `out`, if the path is that of a `trace`. Returns whether it is.
-pub(super) fn read_newest(session: &mut Session, path: &str, count: usize, out: &mut dyn Write) -> Result<bool, Fault> {
+pub(super) fn read_newest(
+    session: &mut Session,
+    path: &str,
+    count: usize,
+    out: &mut dyn Write,
+) -> Result<bool, ReadError> {
     let parts = path::parts(path).map_err(Errno::from)?;
     within(session, &parts, |session, parts| match parts {
         ["trace"] => Ok(ring::read_newest(session, count, out).map(|()| true)),
@@ -132,25 +137,25 @@ pub(super) fn read_newest(session: &mut Session, path: &str, count: usize, out: 
 }
 
 /// Opens the file for writing, at its end if `append`, and writes `bytes` unless there are none.
-pub(super) fn write(session: &mut Session, path: &str, bytes: &[u8], append: bool) -> Result<(), WriteFault> {
-    let parts = path::parts(path).map_err(|error| WriteFault::Open(error.into()))?;
+pub(super) fn write(session: &mut Session, path: &str, bytes: &[u8], append: bool) -> Result<(), WriteError> {
+    let parts = path::parts(path).map_err(|error| WriteError::Open(error.into()))?;
     let write = |session: &mut Session, parts: &[&str]| {
         let written = write_open(session, parts, bytes, append);
         // Changed settings of tracers take effect when the file is closed.
-        Ok(written.and(tracer::settle(session).map_err(WriteFault::Write)))
+        Ok(written.and(tracer::settle(session).map_err(WriteError::Write)))
     };
-    let written = within(session, &parts, write).map_err(WriteFault::Open)?;
+    let written = within(session, &parts, write).map_err(WriteError::Open)?;
     // Definitions that have changed are the instances' definitions, too.
-    written.and(instances::copy_definitions(session).map_err(WriteFault::Write))
+    written.and(instances::copy_definitions(session).map_err(WriteError::Write))
 }
 
-fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool) -> Result<(), WriteFault> {
-    let node = find(session, parts).map_err(WriteFault::Open)?;
+fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool) -> Result<(), WriteError> {
+    let node = find(session, parts).map_err(WriteError::Open)?;
     if node.write.is_none() && node.write_bytes.is_none() {
-        return Err(WriteFault::Open(Errno::NotPermitted));
+        return Err(WriteError::Open(Errno::NotPermitted));
     }
     if let (Some(empty), false) = (node.empty, append) {
-        empty(session, parts).map_err(WriteFault::Open)?;
+        empty(session, parts).map_err(WriteError::Open)?;
     }
     if bytes.is_empty() {
         return Ok(());
@@ -162,7 +167,7 @@ fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool)
         }
         (None, None) => Ok(()),
     };
-    written.map_err(WriteFault::Write)
+    written.map_err(WriteError::Write)
 }
 
 /// Makes the directory of a new instance.

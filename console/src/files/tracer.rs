@@ -10,21 +10,21 @@ use kprobes_trace::tracer::{Tracer, profile};
 
 use super::patterns::{self, Pattern};
 use super::ring::cpu_number;
-use super::tracefs::{Fault, number};
+use super::tracefs::{ReadError, number};
 use crate::session::Session;
 use crate::tracer::{self, Functions, Settings};
 use crate::{symbol, time, tracing};
 
 pub(super) use tracer::settle;
 
-pub(super) fn read_available(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_available(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     for (at, (_, name)) in Tracer::ALL.iter().enumerate() {
         write!(out, "{}{name}", if at > 0 { " " } else { "" })?;
     }
     Ok(out.write_str("\n")?)
 }
 
-pub(super) fn read_current(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_current(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", session.events.options().tracer.name())?)
 }
 
@@ -56,7 +56,7 @@ fn named_mut<'a>(settings: &'a mut Settings, parts: &[&str]) -> &'a mut Function
     }
 }
 
-pub(super) fn read_traceable(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_traceable(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     for function in tracer::traceable("*") {
         write_function(out, function.address as usize)?;
         out.write_str("\n")?;
@@ -64,7 +64,7 @@ pub(super) fn read_traceable(_: &Session, _: &[&str], out: &mut dyn Write) -> Re
     Ok(())
 }
 
-pub(super) fn read_functions(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_functions(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let (functions, none) = match parts.last().copied() {
         Some("stack_trace_filter") => (session.tracing.stacks.filter(), ALL),
         _ => named(&session.tracing.settings, parts),
@@ -91,7 +91,7 @@ fn has_commands(parts: &[&str]) -> bool {
 }
 
 /// Writes the function as it can be written to a file that names functions.
-fn write_function(out: &mut dyn Write, address: usize) -> Result<(), Fault> {
+fn write_function(out: &mut dyn Write, address: usize) -> Result<(), ReadError> {
     match symbol::lookup(address) {
         Some(function) => Ok(out.write_str(&symbol::path(&function).map_err(Errno::from)?)?),
         None => Ok(write!(out, "{address:#x}")?),
@@ -119,7 +119,7 @@ pub(super) fn clear_functions(session: &mut Session, parts: &[&str]) -> Result<(
     })
 }
 
-pub(super) fn read_depth(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_depth(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", session.tracing.settings.max_depth)?)
 }
 
@@ -134,7 +134,7 @@ pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Resu
 /// Writes the functions that are traced or have an enabled fprobe or a command, in whichever trace, each with the
 /// number of its users, and of the calls and returns that the tracers have missed, if any were. The last line has the
 /// number that were lost when the functions or the limits of the tracer changed.
-pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let main = (&session.events, &session.controls, &session.tracing);
     let mut users = Vec::new();
     for (events, controls, tracing) in session.instances.traces().chain([main]) {
@@ -163,7 +163,7 @@ pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -
     }
 }
 
-pub(super) fn read_profiling(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_profiling(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", u8::from(session.tracing.is_profiling()))?)
 }
 
@@ -176,12 +176,12 @@ pub(super) fn profile_cpu(name: &str) -> Option<usize> {
     cpu_number(name.strip_prefix("function")?)
 }
 
-pub(super) fn read_profile(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_profile(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let cpu = parts.last().and_then(|name| profile_cpu(name)).ok_or(Errno::NotFound)?;
     Ok(profile::write(out, session.tracing.counts(), cpu, &tracing::Names, time::clock())?)
 }
 
-pub(super) fn read_stacks_on(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_stacks_on(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", u8::from(session.tracing.stacks.is_on()))?)
 }
 
@@ -189,7 +189,7 @@ pub(super) fn write_stacks_on(session: &mut Session, _: &[&str], text: &str) -> 
     session.tracing.stacks.set(number(text)? != 0)
 }
 
-pub(super) fn read_stack(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_stack(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let stacks = &session.tracing.stacks;
     match stacks.usage() {
         Some(usage) => Ok(usage.write(out, stacks.is_on(), &tracing::Names)?),
@@ -197,7 +197,7 @@ pub(super) fn read_stack(session: &Session, _: &[&str], out: &mut dyn Write) -> 
     }
 }
 
-pub(super) fn read_stack_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_stack_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", session.tracing.stacks.usage().map_or(0, Usage::depth))?)
 }
 

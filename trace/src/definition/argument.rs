@@ -12,7 +12,7 @@ use fallible::OutOfMemory;
 use super::expression::{Expression, Origin, PlaceKind};
 use super::named::Named;
 use super::token::{self, Token};
-use super::{Fault, Problem, is_identifier, number};
+use super::{ParseError, Problem, is_identifier, number};
 use crate::format::{Base, Bits, Type, Width};
 
 /// The largest number of arguments of an event.
@@ -83,16 +83,16 @@ const ALL: &str = "$arg*";
 
 /// Checks the arguments that begin with `$arg`: they are refused inside a function, and `$arg*` may occur only once.
 /// Linux checks this before it parses the first argument.
-pub(super) fn check_all(tokens: &[Token<'_>], place_kind: PlaceKind) -> Result<(), Fault> {
+pub(super) fn check_all(tokens: &[Token<'_>], place_kind: PlaceKind) -> Result<(), ParseError> {
     let mut has_all = false;
     for token in tokens {
         let Some(number) = token.text.strip_prefix("$arg") else { continue };
         if place_kind == PlaceKind::Inside {
-            return Err(token.fault(Problem::ArgumentsInside));
+            return Err(token.error(Problem::ArgumentsInside));
         }
         if number.starts_with('*') {
             if has_all {
-                return Err(token.fault(Problem::ArgumentsTwice));
+                return Err(token.error(Problem::ArgumentsTwice));
             }
             has_all = true;
         }
@@ -102,13 +102,17 @@ pub(super) fn check_all(tokens: &[Token<'_>], place_kind: PlaceKind) -> Result<(
 
 /// Parses the argument `token`, which follows `others`, of a probe at such a place. Also returns the number of
 /// characters of `token` before the expression.
-pub(super) fn parse(token: Token<'_>, place_kind: PlaceKind, others: &[Argument]) -> Result<(Argument, usize), Fault> {
+pub(super) fn parse(
+    token: Token<'_>,
+    place_kind: PlaceKind,
+    others: &[Argument],
+) -> Result<(Argument, usize), ParseError> {
     if token.text == ALL {
         return Ok((Argument::all()?, 0));
     }
     let (name, body) = match token.split_once('=') {
-        Some((name, _)) if name.text.len() > ARGUMENT_NAME_MAX => return Err(token.fault(Problem::ArgumentNameTooLong)),
-        Some((name, _)) if name.text.is_empty() => return Err(token.fault(Problem::NoArgumentName)),
+        Some((name, _)) if name.text.len() > ARGUMENT_NAME_MAX => return Err(token.error(Problem::ArgumentNameTooLong)),
+        Some((name, _)) if name.text.is_empty() => return Err(token.error(Problem::NoArgumentName)),
         Some((name, body)) => (fallible::copy(name.text)?, body),
         None => match type_separator(token.text).map_or(token.text, |at| token.text.get(..at).unwrap_or_default()) {
             name if is_identifier(name) && name.len() <= ARGUMENT_NAME_MAX => (fallible::copy(name)?, token),
@@ -116,16 +120,16 @@ pub(super) fn parse(token: Token<'_>, place_kind: PlaceKind, others: &[Argument]
         },
     };
     if !is_identifier(&name) {
-        return Err(token.fault(Problem::ArgumentName));
+        return Err(token.error(Problem::ArgumentName));
     }
     if RESERVED.contains(&name.as_str()) || others.iter().any(|other| other.name == name) {
-        return Err(token.fault(Problem::UsedArgumentName));
+        return Err(token.error(Problem::UsedArgumentName));
     }
     if body.text.len() > ARGUMENT_MAX {
-        return Err(body.fault(Problem::ArgumentTooLong));
+        return Err(body.error(Problem::ArgumentTooLong));
     }
     if body.text.is_empty() {
-        return Err(body.fault(Problem::NoArgument));
+        return Err(body.error(Problem::NoArgument));
     }
     let (source, kind) = match type_separator(body.text) {
         Some(at) => {
@@ -147,7 +151,11 @@ fn type_separator(text: &str) -> Option<usize> {
     token::single_colon(text)
 }
 
-fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, place_kind: PlaceKind) -> Result<(Expression, Type), Fault> {
+fn parse_typed(
+    source: Token<'_>,
+    kind: Option<Token<'_>>,
+    place_kind: PlaceKind,
+) -> Result<(Expression, Type), ParseError> {
     let (name, count) = match kind {
         Some(kind) => split_array(kind)?,
         None => (None, 0),
@@ -157,9 +165,9 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, place_kind: PlaceKind
     let is_literal = matches!(source.text, "$comm" | "$COMM") || source.text.starts_with("\\\"");
     let base = match name {
         None if is_literal => Base::String,
-        Some(name) if is_literal && (count > 0 || name.text != "string") => return Err(at.fault(Problem::TextType)),
+        Some(name) if is_literal && (count > 0 || name.text != "string") => return Err(at.error(Problem::TextType)),
         None => Type::DEFAULT.base,
-        Some(name) => find(name.text).ok_or_else(|| at.fault(Problem::Type))?,
+        Some(name) => find(name.text).ok_or_else(|| at.error(Problem::Type))?,
     };
     let mut expression = Expression::parse(source, place_kind, source.column)?;
     let constant =
@@ -173,10 +181,10 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, place_kind: PlaceKind
     };
     // At this point Linux has parsed as far as the inside of the outermost read.
     let inside = source.text.find('(').filter(|_| is_memory).map_or(source, |open| source.skip(open + 1));
-    let deep = |_: ()| inside.fault(Problem::TooDeep);
+    let deep = |_: ()| inside.error(Problem::TooDeep);
     match base {
-        Base::SymbolString if constant || is_literal => return Err(at.fault(Problem::SymbolText)),
-        Base::String if !is_memory && !constant && !is_literal && !is_named => return Err(at.fault(Problem::Text)),
+        Base::SymbolString if constant || is_literal => return Err(at.error(Problem::SymbolText)),
+        Base::String if !is_memory && !constant && !is_literal && !is_named => return Err(at.error(Problem::Text)),
         _ => {}
     }
     // In Linux a store replaces the last read; every other type needs one more operation.
@@ -185,8 +193,8 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, place_kind: PlaceKind
     }
     let bits = match name {
         Some(name) if name.text.starts_with('b') => {
-            expression.operate(1).ok_or_else(|| at.fault(Problem::Bits))?;
-            Some(bits(name.text, base).ok_or_else(|| at.fault(Problem::Bits))?)
+            expression.operate(1).ok_or_else(|| at.error(Problem::Bits))?;
+            Some(bits(name.text, base).ok_or_else(|| at.error(Problem::Bits))?)
         }
         _ => None,
     };
@@ -194,7 +202,7 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, place_kind: PlaceKind
         if !is_memory && (!is_named || expression.origin == Origin::ReturnValue) && base != Base::String
             || base == Base::SymbolString
         {
-            return Err(at.fault(Problem::Text));
+            return Err(at.error(Problem::Text));
         }
         expression.operate(1).ok_or(()).map_err(deep)?;
     }
@@ -202,18 +210,18 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, place_kind: PlaceKind
 }
 
 /// Splits off an array suffix: returns the name of the type, and the number of values, or 0 for no array.
-fn split_array(kind: Token<'_>) -> Result<(Option<Token<'_>>, u8), Fault> {
+fn split_array(kind: Token<'_>) -> Result<(Option<Token<'_>>, u8), ParseError> {
     let Some((name, size)) = kind.split_once('[') else { return Ok((Some(kind), 0)) };
     let Some((size, behind)) = size.split_once(']') else {
-        return Err(size.split_at(size.text.len()).1.fault(Problem::UnclosedArray));
+        return Err(size.split_at(size.text.len()).1.error(Problem::UnclosedArray));
     };
     if !behind.text.is_empty() {
-        return Err(behind.fault(Problem::ArraySuffix));
+        return Err(behind.error(Problem::ArraySuffix));
     }
     match number::unsigned(size.text) {
-        None | Some(0) => Err(size.fault(Problem::ArraySize)),
-        Some(count) if count > u64::from(u32::MAX) => Err(size.fault(Problem::ArraySize)),
-        Some(count) if count > u64::from(ARRAY_MAX) => Err(size.fault(Problem::ArrayTooBig)),
+        None | Some(0) => Err(size.error(Problem::ArraySize)),
+        Some(count) if count > u64::from(u32::MAX) => Err(size.error(Problem::ArraySize)),
+        Some(count) if count > u64::from(ARRAY_MAX) => Err(size.error(Problem::ArrayTooBig)),
         Some(count) => Ok((Some(name), count as u8)),
     }
 }

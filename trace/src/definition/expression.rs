@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::named::{self, Named};
 use super::token::{Token, find_outside_brackets};
-use super::{Fault, Problem, is_identifier, number};
+use super::{ParseError, Problem, is_identifier, number};
 use crate::fetch::Register;
 
 /// The largest N of `$stackN` and `$argN`, as in Linux: the words of a stack of 16 KiB.
@@ -81,28 +81,28 @@ impl Expression {
 
     /// Parses `token` for a probe at a place of this kind, in an argument whose expression begins at the column
     /// `start`.
-    pub(super) fn parse(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Self, Fault> {
+    pub(super) fn parse(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Self, ParseError> {
         let plain = |origin| Self { origin, reads: Vec::new(), operations: 0 };
         let rest = || token.skip(1);
         let named = || {
             let named = named::parse(token, start)?;
             let mut expression = Self { operations: named.fields.len(), ..plain(Origin::Named(named)) };
-            expression.operate(0).ok_or_else(|| token.fault(Problem::TooDeep))?;
+            expression.operate(0).ok_or_else(|| token.error(Problem::TooDeep))?;
             Ok(expression)
         };
         match token.text.chars().next() {
             Some(_) if named::begins(token.text) && place_kind == PlaceKind::Inside => {
-                Err(token.fault(Problem::NoTypes))
+                Err(token.error(Problem::NoTypes))
             }
             Some(_) if named::begins(token.text) && place_kind == PlaceKind::Event => {
-                Err(token.fault(Problem::Argument))
+                Err(token.error(Problem::Argument))
             }
             Some('$') if place_kind == PlaceKind::Event => match is_identifier(rest().text) {
                 true => {
                     let at = token.column.saturating_sub(start);
                     Ok(plain(Origin::Named(Named { at, ..Named::of(rest().text)? })))
                 }
-                false => Err(token.fault(Problem::Variable)),
+                false => Err(token.error(Problem::Variable)),
             },
             Some(_) if named::begins(token.text) => named(),
             Some('$')
@@ -111,18 +111,18 @@ impl Expression {
                 let expression = named()?;
                 match &expression.origin {
                     Origin::Named(Named { argument: None, .. }) => Ok(expression),
-                    _ => Err(token.fault(Problem::Variable)),
+                    _ => Err(token.error(Problem::Variable)),
                 }
             }
-            Some('$') => variable(rest().text, place_kind).map(plain).map_err(|problem| token.fault(problem)),
+            Some('$') => variable(rest().text, place_kind).map(plain).map_err(|problem| token.error(problem)),
             Some('%') => match register(rest().text) {
                 Some(register) => Ok(plain(Origin::Register(register))),
-                None => Err(token.fault(Problem::Register)),
+                None => Err(token.error(Problem::Register)),
             },
             Some('@') => memory(token),
             Some('+' | '-') => read(token, place_kind, start),
             Some('\\') => immediate(rest()).map(plain),
-            _ => Err(token.fault(Problem::Argument)),
+            _ => Err(token.error(Problem::Argument)),
         }
     }
 }
@@ -173,17 +173,17 @@ fn variable(name: &str, place_kind: PlaceKind) -> Result<Origin, Problem> {
 }
 
 /// Parses `@ADDRESS` or `@SYMBOL[+|-OFFSET]`.
-fn memory(token: Token<'_>) -> Result<Expression, Fault> {
+fn memory(token: Token<'_>) -> Result<Expression, ParseError> {
     let place = token.skip(1);
     let (origin, operations) = match place.text.chars().next() {
         Some('0'..='9') => match number::unsigned(place.text) {
             Some(address) => (Origin::Immediate(address), 1),
-            None => return Err(token.fault(Problem::Address)),
+            None => return Err(token.error(Problem::Address)),
         },
-        Some('+') => return Err(token.fault(Problem::FileOffset)),
-        None => return Err(token.fault(Problem::Address)),
+        Some('+') => return Err(token.error(Problem::FileOffset)),
+        None => return Err(token.error(Problem::Address)),
         Some(_) => {
-            let (symbol, offset) = split_offset(place.text).ok_or_else(|| token.fault(Problem::Address))?;
+            let (symbol, offset) = split_offset(place.text).ok_or_else(|| token.error(Problem::Address))?;
             (Origin::Symbol(fallible::copy(symbol)?, offset), 2)
         }
     };
@@ -203,7 +203,7 @@ pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
 
 /// Parses `+OFFSET(…)` or `-OFFSET(…)`. A `u` after the sign is for the memory of processes, which is the same memory
 /// here.
-fn read(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Expression, Fault> {
+fn read(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Expression, ParseError> {
     // Parentheses are resolved from the innermost outwards, without recursion, so that a thousand of them are an error
     // and do not overflow the stack.
     let mut rest = token;
@@ -212,42 +212,42 @@ fn read(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Express
     while let Some(sign @ ('+' | '-')) = rest.text.chars().next() {
         let after = rest.skip(1);
         let after = if after.text.starts_with('u') { after.skip(1) } else { after };
-        let Some(open) = after.text.find('(') else { return Err(rest.fault(Problem::NoParenthesis)) };
+        let Some(open) = after.text.find('(') else { return Err(rest.error(Problem::NoParenthesis)) };
         let (digits, inner) = after.split_at(open);
         let size = digits.text.starts_with(|first: char| first.is_ascii_digit());
         let offset = size.then(|| match sign {
             '-' => number::negative(digits.text),
             _ => number::signed(digits.text),
         });
-        let offset = offset.flatten().ok_or_else(|| rest.fault(Problem::Offset))?;
+        let offset = offset.flatten().ok_or_else(|| rest.error(Problem::Offset))?;
         let inner = inner.skip(1);
         let Some(close) = inner.text.rfind(')') else {
-            return Err(inner.split_at(inner.text.len()).1.fault(Problem::Unclosed));
+            return Err(inner.split_at(inner.text.len()).1.error(Problem::Unclosed));
         };
         let (inside, behind) = inner.split_at(close);
         if behind.text != ")" {
-            return Err(behind.skip(1).fault(Problem::Argument));
+            return Err(behind.skip(1).error(Problem::Argument));
         }
         fallible::push(&mut levels, (offset, inside))?;
         rest = inside;
     }
     let mut expression = Expression::parse(rest, place_kind, start)?;
     if expression.is_text() {
-        return Err(rest.fault(Problem::TaskNameRead));
+        return Err(rest.error(Problem::TaskNameRead));
     }
     for (offset, inside) in levels.into_iter().rev() {
-        expression.operate(1).ok_or_else(|| inside.fault(Problem::TooDeep))?;
+        expression.operate(1).ok_or_else(|| inside.error(Problem::TooDeep))?;
         fallible::push(&mut expression.reads, offset)?;
     }
     Ok(expression)
 }
 
 /// Parses what follows the `\`: a number, or a text in quotes.
-fn immediate(token: Token<'_>) -> Result<Origin, Fault> {
+fn immediate(token: Token<'_>) -> Result<Origin, ParseError> {
     if let Some(text) = token.text.strip_prefix('"') {
         return match text.strip_suffix('"') {
             Some(text) => Ok(Origin::Text(fallible::boxed_slice(text.bytes())?)),
-            None => Err(token.split_at(token.text.len()).1.fault(Problem::UnclosedText)),
+            None => Err(token.split_at(token.text.len()).1.error(Problem::UnclosedText)),
         };
     }
     let number = match token.text.chars().next() {
@@ -256,5 +256,5 @@ fn immediate(token: Token<'_>) -> Result<Origin, Fault> {
         Some('+') => number::signed(&token.text[1..]).map(|number| number as u64),
         _ => None,
     };
-    number.map(Origin::Immediate).ok_or_else(|| token.fault(Problem::Immediate))
+    number.map(Origin::Immediate).ok_or_else(|| token.error(Problem::Immediate))
 }

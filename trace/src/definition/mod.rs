@@ -160,12 +160,12 @@ pub enum Base {
 
 /// A problem, and the column of its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct ParseError {
     problem: Problem,
     column: usize,
 }
 
-impl From<OutOfMemory> for Fault {
+impl From<OutOfMemory> for ParseError {
     fn from(_: OutOfMemory) -> Self {
         Self { problem: Problem::OutOfMemory, column: 0 }
     }
@@ -228,7 +228,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
     } else {
         parse_definition(first, rest, &parts).map(Command::Define)
     };
-    command.map(Some).map_err(|fault| place_error(&parts, fault, None))
+    command.map(Some).map_err(|error| place_error(&parts, error, None))
 }
 
 /// Parses a place alone: `SYMBOL[+OFFSET]` or `0xADDRESS`. White space around it is ignored.
@@ -241,18 +241,18 @@ pub fn parse_place(text: &str) -> Result<ProbePlace, Error> {
     let tokens = token::tokens(&line)?;
     let parsed = match tokens[..] {
         [_, place] => parse_place_token(place),
-        [_, _, second, ..] => Err(second.fault(Problem::Place)),
-        _ => Err(Fault { problem: Problem::Place, column: line.chars().count() }),
+        [_, _, second, ..] => Err(second.error(Problem::Place)),
+        _ => Err(ParseError { problem: Problem::Place, column: line.chars().count() }),
     };
     let shift = |column: usize| column.saturating_sub(2);
     match parsed {
         Ok((place, false)) => {
             Ok(ProbePlace { column: shift(place.column), offset_column: shift(place.offset_column), ..place })
         }
-        Ok((_, true)) => Err(Fault { problem: Problem::PlaceSuffix, column: 2 }),
-        Err(fault) => Err(fault),
+        Ok((_, true)) => Err(ParseError { problem: Problem::PlaceSuffix, column: 2 }),
+        Err(error) => Err(error),
     }
-    .map_err(|Fault { problem, column }| Error {
+    .map_err(|ParseError { problem, column }| Error {
         problem,
         column: shift(column),
         position: shift(column),
@@ -274,31 +274,31 @@ fn parts(tokens: &[Token<'_>]) -> Result<Vec<(usize, usize)>, OutOfMemory> {
     Ok(parts)
 }
 
-/// Makes the error of `fault` in a line with these parts.
-fn place_error(parts: &[(usize, usize)], fault: Fault, reason: Option<String>) -> Error {
-    let Fault { problem, column } = fault;
+/// Adds the position to `error`, in a line with these parts.
+fn place_error(parts: &[(usize, usize)], error: ParseError, reason: Option<String>) -> Error {
+    let ParseError { problem, column } = error;
     let part = parts.iter().rev().find(|(start, _)| *start <= column);
     let position = part.map_or(column, |(start, position)| position + column - start);
     Error { problem, column, position, reason }
 }
 
-fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize)]) -> Result<Definition, Fault> {
+fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize)]) -> Result<Definition, ParseError> {
     let (before, name) = match first.split_once(':') {
         Some((before, name)) => (before, Some(name)),
         None => (first, None),
     };
     let letter = parse_letter(first, before)?;
     let Some((&place, rest)) = rest.split_first() else {
-        return Err(first.split_at(first.text.len()).1.fault(Problem::NotADefinition));
+        return Err(first.split_at(first.text.len()).1.error(Problem::NotADefinition));
     };
     let Letter { family, is_return, maxactive, count } = letter;
     let (arguments, filter) = split_filter(family, rest);
     if let Some(&second) = arguments.first().filter(|_| arguments.len() > ARGUMENTS_MAX) {
-        return Err(second.fault(Problem::TooManyArguments));
+        return Err(second.error(Problem::TooManyArguments));
     }
     // Where an unclosed bracket ends would depend on the rest of the line. No symbol has one, so refuse it.
     if !token::is_closed(place.text) {
-        return Err(place.fault(Problem::Place));
+        return Err(place.error(Problem::Place));
     }
     let (place, has_suffix) = match family {
         Family::Kprobe | Family::Fprobe => parse_place_token(place)?,
@@ -310,7 +310,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     };
     let is_return = is_return || has_suffix || family == Family::Fprobe && arguments.iter().any(takes_result);
     let kind = match maxactive {
-        Some(_) if !is_return => return Err(count.fault(Problem::MaxactiveOnProbe)),
+        Some(_) if !is_return => return Err(count.error(Problem::MaxactiveOnProbe)),
         maxactive if is_return => EventKind::Return { maxactive },
         _ => EventKind::Probe,
     };
@@ -322,10 +322,10 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
             _,
             ProbePlace { offset: 1.., .. } | ProbePlace { base: Base::Line(..) | Base::Address(_), .. },
         ) => {
-            return Err(Fault { problem: Problem::FunctionOnly, column: place.column });
+            return Err(ParseError { problem: Problem::FunctionOnly, column: place.column });
         }
         (_, EventKind::Return { .. }, ProbePlace { offset: 1.., .. } | ProbePlace { base: Base::Line(..), .. }) => {
-            return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
+            return Err(ParseError { problem: Problem::ReturnOffset, column: place.column });
         }
         (
             _,
@@ -346,7 +346,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     let filter = match filter {
         Some([]) => {
             let (start, _) = parts.last().copied().unwrap_or_default();
-            return Err(Fault { problem: Problem::NoFilter, column: start });
+            return Err(ParseError { problem: Problem::NoFilter, column: start });
         }
         Some(words) => Some(joined(words)?),
         None => None,
@@ -358,7 +358,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         if let (Origin::Register(_), Some(at), false) =
             (&argument.expression.origin, token.text.find('%'), family == Family::Kprobe)
         {
-            return Err(token.split_at(at).1.fault(Problem::Variable));
+            return Err(token.split_at(at).1.error(Problem::Variable));
         }
         fallible::push(&mut parsed, argument)?;
         fallible::push(&mut bodies, (2 + number, body))?;
@@ -384,27 +384,27 @@ struct Letter<'a> {
 }
 
 /// Parses the letter of a definition, and the number after it.
-fn parse_letter<'a>(first: Token<'a>, before: Token<'a>) -> Result<Letter<'a>, Fault> {
+fn parse_letter<'a>(first: Token<'a>, before: Token<'a>) -> Result<Letter<'a>, ParseError> {
     let letter = before.text.chars().next().unwrap_or(' ');
     let Some(family) = Family::of(letter) else {
         let problem = match OTHERS.contains(&letter) && is_kind(before.text) {
             true => Problem::UnsupportedKind,
             false => Problem::NotADefinition,
         };
-        return Err(first.fault(problem));
+        return Err(first.error(problem));
     };
     let count = before.skip(1);
     let is_return = letter == 'r';
     let maxactive = match count.text {
         "" => None,
         text if !text.starts_with(|first: char| first.is_ascii_digit()) => {
-            return Err(count.fault(Problem::NotADefinition));
+            return Err(count.error(Problem::NotADefinition));
         }
-        _ if !is_return && family != Family::Fprobe => return Err(count.fault(Problem::MaxactiveOnProbe)),
+        _ if !is_return && family != Family::Fprobe => return Err(count.error(Problem::MaxactiveOnProbe)),
         text => match number::unsigned(text) {
-            None | Some(0) => return Err(count.fault(Problem::Maxactive)),
-            Some(calls) if calls > u64::from(u32::MAX) => return Err(count.fault(Problem::Maxactive)),
-            Some(calls) if calls > u64::from(MAXACTIVE_MAX) => return Err(count.fault(Problem::MaxactiveTooBig)),
+            None | Some(0) => return Err(count.error(Problem::Maxactive)),
+            Some(calls) if calls > u64::from(u32::MAX) => return Err(count.error(Problem::Maxactive)),
+            Some(calls) if calls > u64::from(MAXACTIVE_MAX) => return Err(count.error(Problem::MaxactiveTooBig)),
             Some(calls) => Some(calls as u16),
         },
     };
@@ -419,16 +419,16 @@ fn takes_result(token: &Token<'_>) -> bool {
 }
 
 /// Parses the event that a definition of this family is placed on.
-fn parse_base_event(family: Family, token: Token<'_>) -> Result<ProbePlace, Fault> {
+fn parse_base_event(family: Family, token: Token<'_>) -> Result<ProbePlace, ParseError> {
     let (group, event) = match family {
         Family::Event => match token.split_once('.').or_else(|| token.split_once('/')) {
             Some((group, event)) if !group.text.is_empty() && !event.text.is_empty() => {
                 (Some(fallible::copy(group.text)?), event.text)
             }
-            _ => return Err(token.fault(Problem::NoEventInfo)),
+            _ => return Err(token.error(Problem::NoEventInfo)),
         },
         _ => match token.text.find(|character: char| !character.is_ascii_alphanumeric() && character != '_') {
-            Some(at) => return Err(token.split_at(at).1.fault(Problem::TracepointName)),
+            Some(at) => return Err(token.split_at(at).1.error(Problem::TracepointName)),
             None => (None, token.text),
         },
     };
@@ -436,10 +436,10 @@ fn parse_base_event(family: Family, token: Token<'_>) -> Result<ProbePlace, Faul
     Ok(ProbePlace { base, offset: 0, column: token.column, offset_column: token.column })
 }
 
-fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault> {
+fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, ParseError> {
     let after = first.skip(1);
     if !after.text.starts_with(':') {
-        return Err(after.fault(Problem::NotADefinition));
+        return Err(after.error(Problem::NotADefinition));
     }
     let name = after.skip(1);
     let (group, event) = match name.split_once('/') {
@@ -447,7 +447,7 @@ fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault>
         None => (None, name),
     };
     if group.is_none() && event.text.is_empty() {
-        return Err(event.fault(Problem::NoEvent));
+        return Err(event.error(Problem::NoEvent));
     }
     let event = Some(fallible::copy(event.text)?).filter(|event| !event.is_empty());
     Ok(Removal {
@@ -467,7 +467,7 @@ fn line(text: &str) -> Option<(&str, u32)> {
 }
 
 /// Parses a place. The flag says whether `%return` follows it.
-fn parse_place_token(token: Token<'_>) -> Result<(ProbePlace, bool), Fault> {
+fn parse_place_token(token: Token<'_>) -> Result<(ProbePlace, bool), ParseError> {
     if let Some(address) = number::unsigned(token.text) {
         let column = token.column;
         return Ok((ProbePlace { base: Base::Address(address), offset: 0, column, offset_column: column }, false));
@@ -475,7 +475,7 @@ fn parse_place_token(token: Token<'_>) -> Result<(ProbePlace, bool), Fault> {
     let (place, is_return) = match token.text.find('%') {
         Some(at) => match token.split_at(at) {
             (place, suffix) if suffix.text == "%return" => (place, true),
-            (_, suffix) => return Err(suffix.fault(Problem::PlaceSuffix)),
+            (_, suffix) => return Err(suffix.error(Problem::PlaceSuffix)),
         },
         None => (token, false),
     };
@@ -483,10 +483,10 @@ fn parse_place_token(token: Token<'_>) -> Result<(ProbePlace, bool), Fault> {
         let base = Base::Line(fallible::copy(file)?, line);
         return Ok((ProbePlace { base, offset: 0, column: place.column, offset_column: place.column }, is_return));
     }
-    let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.fault(Problem::Place))?;
+    let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.error(Problem::Place))?;
     // A name that begins with a digit would be listed as an address. An address takes no offset, as in Linux.
     let is_name = !symbol.starts_with(|first: char| first.is_ascii_digit()) && !symbol.is_empty();
-    let offset = u32::try_from(offset).ok().filter(|_| is_name).ok_or_else(|| token.fault(Problem::Place))?;
+    let offset = u32::try_from(offset).ok().filter(|_| is_name).ok_or_else(|| token.error(Problem::Place))?;
     let has_offset = symbol.len() < place.text.len();
     let offset_column = if has_offset { place.split_at(symbol.len() + 1).1.column } else { place.column };
     let base = Base::Symbol(fallible::copy(symbol)?);

@@ -5,7 +5,7 @@ use alloc::string::String;
 use fallible::OutOfMemory;
 
 use super::token::Token;
-use super::{Base, Error, EventKind, Family, Fault, ProbePlace, Problem};
+use super::{Base, Error, EventKind, Family, ParseError, ProbePlace, Problem};
 
 /// Names of files in the directories of groups and events. No group and no event may have one of these names.
 const RESERVED: [&str; 8] = ["enable", "filter", "format", "header_event", "header_page", "hist", "id", "trigger"];
@@ -19,17 +19,17 @@ pub const NAME_MAX: usize = 63;
 ///
 /// Returns the problem, with the column of its cause.
 pub fn parse_event_name(text: &str) -> Result<(Option<String>, String), Error> {
-    let fault = match parse_name(Token { text, column: 0 }) {
+    let error = match parse_name(Token { text, column: 0 }) {
         Ok((group, Some(event))) => return Ok((group, event)),
-        Ok((_, None)) => Fault { problem: Problem::NoEvent, column: text.chars().count() },
-        Err(fault) => fault,
+        Ok((_, None)) => ParseError { problem: Problem::NoEvent, column: text.chars().count() },
+        Err(error) => error,
     };
-    let Fault { problem, column } = fault;
+    let ParseError { problem, column } = error;
     Err(Error { problem, column, position: column, reason: None })
 }
 
 /// Parses `[GROUP/]EVENT` or `[GROUP.]EVENT`; `GROUP/` leaves the name of the event to [`automatic_name`].
-pub(super) fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<String>), Fault> {
+pub(super) fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<String>), ParseError> {
     let (group, event) = match name.split_once('/').or_else(|| name.split_once('.')) {
         Some((group, event)) => (Some(group), event),
         None => (None, name),
@@ -44,7 +44,7 @@ pub(super) fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<Stri
     Ok((group.map(|group| fallible::copy(group.text)).transpose()?, event))
 }
 
-fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Result<(), Fault> {
+fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Result<(), ParseError> {
     let problem = if name.text.is_empty() {
         absent
     } else if name.text.len() > NAME_MAX {
@@ -56,7 +56,7 @@ fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Resul
     } else {
         return Ok(());
     };
-    Err(name.fault(problem))
+    Err(name.error(problem))
 }
 
 /// Whether `text` is an identifier of C, as Linux requires of names.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use fallible::OutOfMemory;
 
 use super::token::Token;
-use super::{Fault, Problem};
+use super::{ParseError, Problem};
 
 /// A value of the probed function, given by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) fn begins(text: &str) -> bool {
 }
 
 /// Parses `token`, a name followed by fields, in an argument whose expression begins at the column `start`.
-pub(super) fn parse(token: Token<'_>, start: usize) -> Result<Named, Fault> {
+pub(super) fn parse(token: Token<'_>, start: usize) -> Result<Named, ParseError> {
     let (name, mut rest) = split(token)?;
     let mut fields = Vec::new();
     while let Some(token) = rest {
@@ -47,12 +47,12 @@ pub(super) fn parse(token: Token<'_>, start: usize) -> Result<Named, Fault> {
 }
 
 /// Splits at the first `->` or `.`.
-fn split(token: Token<'_>) -> Result<(Token<'_>, Option<Token<'_>>), Fault> {
+fn split(token: Token<'_>) -> Result<(Token<'_>, Option<Token<'_>>), ParseError> {
     let Some(at) = token.text.find(['.', '-']) else { return Ok((token, None)) };
     let (name, rest) = token.split_at(at);
     match (rest.text.starts_with("->"), rest.text.starts_with('.')) {
         (true, _) => Ok((name, Some(rest.skip(2)))),
         (_, true) => Ok((name, Some(rest.skip(1)))),
-        _ => Err(rest.fault(Problem::Hyphen)),
+        _ => Err(rest.error(Problem::Hyphen)),
     }
 }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use fallible::OutOfMemory;
 use kprobes_symbols::Brackets;
 
-use super::{Fault, Problem};
+use super::{ParseError, Problem};
 
 /// A part of a line, and the column where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl<'a> Token<'a> {
         self.split_at(count).1
     }
 
-    /// Makes the fault of `problem` with this token as the cause.
-    pub fn fault(self, problem: Problem) -> Fault {
-        Fault { problem, column: self.column }
+    /// Makes the error of `problem` with this token as the cause.
+    pub fn error(self, problem: Problem) -> ParseError {
+        ParseError { problem, column: self.column }
     }
 }
 

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use fallible::OutOfMemory;
 
 use super::resolve::{self, Arguments, ResolveError};
-use super::{Armed, Event, Events, typed};
+use super::{Armed, Event, Events, named};
 use crate::definition::{
     self, ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, EventKind, Expression, Family, Named, Origin,
     Problem,
@@ -90,7 +90,7 @@ impl<'a, P: Armed> BaseEvent<'a, P> {
         let is_short = |field: &&Field| field.name.len() <= ARGUMENT_NAME_MAX;
         let fields = self.0.format.arguments().iter().filter(is_short);
         let arguments = fallible::collect_results(fields.map(|field| Argument::of_name(&field.name)))?;
-        typed::put_in_place(definition, at, arguments)
+        named::put_in_place(definition, at, arguments)
     }
 
     /// Returns arguments for the fields that the filter of `definition` names, in addition to its own.
@@ -234,7 +234,7 @@ impl<'a, P: Armed> BaseEvent<'a, P> {
                 false => Err(ResolveError::new(Problem::Bits, "this field is a bitfield: give it the same type")),
             };
         }
-        let taken = match (taken, typed::width(width as u64)) {
+        let taken = match (taken, named::width(width as u64)) {
             // Wider than the field: what the field holds is extended.
             (taken, Some(own)) if kind.base.size() > width => {
                 let signed = matches!(field.kind.base, Base::Signed(_));

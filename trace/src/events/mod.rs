@@ -15,11 +15,11 @@ mod base_event;
 mod commands;
 mod event;
 mod list;
+mod named;
 mod resolve;
 mod statics;
 mod synthetic;
 mod trace;
-mod typed;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -195,7 +195,7 @@ impl<P: Armed> Events<P> {
                 base_event.settle(&mut definition)?;
                 (tested, is_on_probe) = (base_event.tested(&definition)?, base_event.is_probe());
             }
-            None => typed::settle(&mut definition, symbols)?,
+            None => named::settle(&mut definition, symbols)?,
         }
         let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
         let sibling = siblings.clone().next().map(|event| (event.number, event.is_enabled(), &event.definition));

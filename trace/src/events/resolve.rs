@@ -7,7 +7,7 @@ use core::fmt;
 use fallible::OutOfMemory;
 use kprobes_types::LineError;
 
-use super::typed::{self, Signature};
+use super::named::{self, Signature};
 use crate::definition::{Argument, Base, Definition, EventKind, Expression, Origin, ProbePlace, Problem};
 use crate::fetch::{Fetch, Register, Source, Taken};
 use crate::host::{Function, Symbols};
@@ -182,7 +182,7 @@ pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Resul
     };
     let fetch = |argument: &Argument| -> Result<_, ResolveError> {
         if is_named(argument) {
-            return Ok(typed::fetch(argument, signature.as_ref(), &mut kept)?.0);
+            return Ok(named::fetch(argument, signature.as_ref(), &mut kept)?.0);
         }
         plain(&argument.expression, is_return, &mut kept, symbols)
     };

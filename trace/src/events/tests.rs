@@ -30,9 +30,9 @@ use kprobes_types::LineError;
 mod base_event;
 mod commands;
 mod instance;
+mod named;
 mod scarce;
 mod tested;
-mod typed;
 mod variables;
 
 struct Names;
@@ -81,7 +81,7 @@ impl Symbols for Names {
     }
 
     fn signature(&self, address: u64) -> Option<(kprobes_types::Types<'_>, kprobes_types::Function<'_>)> {
-        typed::signature(address)
+        named::signature(address)
     }
 
     fn line(&self, file: &str, line: u32, each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {

@@ -28,12 +28,12 @@ const REGISTERS: u32 = 8;
 
 /// Why a name is refused, and the number of characters of the expression before the cause.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ArgumentError {
     error: ResolveError,
     at: usize,
 }
 
-impl Fault {
+impl ArgumentError {
     fn new(problem: Problem, at: usize, reason: impl fmt::Display) -> Self {
         Self { error: ResolveError::new(problem, reason), at }
     }
@@ -43,13 +43,13 @@ impl Fault {
     }
 }
 
-impl From<Fault> for ResolveError {
-    fn from(fault: Fault) -> Self {
-        fault.error
+impl From<ArgumentError> for ResolveError {
+    fn from(error: ArgumentError) -> Self {
+        error.error
     }
 }
 
-impl From<fallible::OutOfMemory> for Fault {
+impl From<fallible::OutOfMemory> for ArgumentError {
     fn from(error: fallible::OutOfMemory) -> Self {
         Self { error: error.into(), at: 0 }
     }
@@ -125,7 +125,7 @@ pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Resu
         }
         let Some(argument) = definition.arguments.get(number) else { break };
         let kind = kind(argument, signature.as_ref());
-        let kind = kind.map_err(|Fault { error: ResolveError { problem, reason }, at }| {
+        let kind = kind.map_err(|ArgumentError { error: ResolveError { problem, reason }, at }| {
             definition.error_in(number, at, problem, reason)
         })?;
         if let (Some(kind), Some(argument)) = (kind, definition.arguments.get_mut(number)) {
@@ -150,7 +150,7 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
         let argument = Argument::of_name(passed.name)?;
         match kind(&argument, Some(signature)) {
             Ok(_) => {}
-            Err(Fault { error: ResolveError { problem: Problem::OutOfMemory, .. }, .. }) => {
+            Err(ArgumentError { error: ResolveError { problem: Problem::OutOfMemory, .. }, .. }) => {
                 return Err(fallible::OutOfMemory.into());
             }
             Err(_) => continue,
@@ -215,7 +215,7 @@ fn name_result(argument: &mut Argument, signature: Option<&Signature<'_>>) -> Re
     let Some(signature) = signature.filter(|_| is_alone && !is_number) else { return Ok(()) };
     let named = Origin::Named(Named { argument: None, at: 0, fields: Vec::new() });
     let was = core::mem::replace(&mut argument.expression.origin, named);
-    let problem = fetch(argument, Some(signature), &mut Vec::new()).err().map(|fault| fault.error.problem);
+    let problem = fetch(argument, Some(signature), &mut Vec::new()).err().map(|error| error.error.problem);
     match problem {
         Some(Problem::OutOfMemory) => return Err(fallible::OutOfMemory),
         Some(_) if !signature.is_in_memory() && !argument.has_type() => argument.expression.origin = was,
@@ -225,21 +225,21 @@ fn name_result(argument: &mut Argument, signature: Option<&Signature<'_>>) -> Re
 }
 
 /// Returns the type of an argument according to the table; `None` if the table does not determine it.
-fn kind(argument: &Argument, signature: Option<&Signature<'_>>) -> Result<Option<Type>, Fault> {
+fn kind(argument: &Argument, signature: Option<&Signature<'_>>) -> Result<Option<Type>, ArgumentError> {
     let mut kept = Vec::new();
     Ok(match (&argument.expression.origin, signature) {
         (Origin::Named(_), _) => Some(fetch(argument, signature, &mut kept)?.1),
         (Origin::ReturnValue, Some(signature)) => {
             if signature.function.returned().is_some_and(|returned| returned.place == ValuePlace::Nothing) {
-                return Err(Fault::bare(Problem::NothingReturned, 0));
+                return Err(ArgumentError::bare(Problem::NothingReturned, 0));
             }
             None
         }
         (Origin::ReturnValue, None) if argument.kind.base == Base::String && argument.expression.reads.is_empty() => {
-            return Err(Fault::bare(Problem::Text, argument.text.find(':').map_or(0, |at| at + 1)));
+            return Err(ArgumentError::bare(Problem::Text, argument.text.find(':').map_or(0, |at| at + 1)));
         }
         (Origin::Argument(number), Some(signature)) if *number >= signature.most_words()? => {
-            return Err(Fault::new(Problem::NoArgumentOfName, 0, "the function has fewer arguments"));
+            return Err(ArgumentError::new(Problem::NoArgumentOfName, 0, "the function has fewer arguments"));
         }
         _ => None,
     })
@@ -250,13 +250,13 @@ pub(super) fn fetch(
     argument: &Argument,
     signature: Option<&Signature<'_>>,
     kept: &mut Vec<EntryValue>,
-) -> Result<(Fetch, Type), Fault> {
+) -> Result<(Fetch, Type), ArgumentError> {
     let Origin::Named(named) = &argument.expression.origin else {
-        return Err(Fault::bare(Problem::Argument, 0));
+        return Err(ArgumentError::bare(Problem::Argument, 0));
     };
     let Some(signature) = signature else {
         let at = named.fields.first().filter(|_| named.argument.is_none()).map_or(named.at, |(_, at)| *at);
-        return Err(Fault::bare(Problem::NoSignature, at));
+        return Err(ArgumentError::bare(Problem::NoSignature, at));
     };
     let value = signature.named(named, kept)?;
     let wanted = argument.has_type().then_some(argument.kind);
@@ -272,8 +272,8 @@ impl<'a> Signature<'a> {
         Ok(symbols.signature(address).map(|(types, function)| Self { types, function, is_return }))
     }
 
-    fn get(&self, of: TypeId) -> Result<Rust<'a>, Fault> {
-        self.types.get(of).ok_or_else(|| Fault::bare(Problem::TypeInfo, 0))
+    fn get(&self, of: TypeId) -> Result<Rust<'a>, ArgumentError> {
+        self.types.get(of).ok_or_else(|| ArgumentError::bare(Problem::TypeInfo, 0))
     }
 
     /// Whether the function returns its result in memory.
@@ -282,7 +282,7 @@ impl<'a> Signature<'a> {
     }
 
     /// Returns the largest number of words that the arguments can take.
-    fn most_words(&self) -> Result<u32, Fault> {
+    fn most_words(&self) -> Result<u32, ArgumentError> {
         let mut words = REGISTERS;
         for (number, Passed { of, .. }) in self.function.arguments().enumerate() {
             // An argument takes two words at most. One with 128 bits may also skip a word for alignment.
@@ -293,20 +293,21 @@ impl<'a> Signature<'a> {
     }
 
     /// Locates the value that `named` leads to.
-    fn named(&self, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Value, Fault> {
+    fn named(&self, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Value, ArgumentError> {
         let mut value = match &named.argument {
             Some(name) => {
                 let Some(found) = self.function.arguments().find(|one| one.name == name) else {
                     let names = Names(self.function.arguments().map(|one| one.name));
                     let reason = format_args!("the arguments are {names}");
-                    return Err(Fault::new(Problem::NoArgumentOfName, named.at, reason));
+                    return Err(ArgumentError::new(Problem::NoArgumentOfName, named.at, reason));
                 };
                 Value { of: found.of, spot: Spot::Passed(found.place, 0) }
             }
             None => {
-                let returned = self.function.returned().ok_or_else(|| Fault::bare(Problem::TypeInfo, named.at))?;
+                let returned =
+                    self.function.returned().ok_or_else(|| ArgumentError::bare(Problem::TypeInfo, named.at))?;
                 if returned.place == ValuePlace::Nothing {
-                    return Err(Fault::bare(Problem::NothingReturned, named.at));
+                    return Err(ArgumentError::bare(Problem::NothingReturned, named.at));
                 }
                 let spot = match returned.place {
                     // The caller passes the address at the entry.
@@ -330,13 +331,17 @@ impl<'a> Signature<'a> {
         at_entry: bool,
         at: usize,
         kept: &mut Vec<EntryValue>,
-    ) -> Result<Source, Fault> {
+    ) -> Result<Source, ArgumentError> {
         let place = match source {
             kprobes_types::Source::Lost => {
-                return Err(Fault::new(Problem::NoArgumentOfName, at, "this part of the value is optimised out"));
+                return Err(ArgumentError::new(
+                    Problem::NoArgumentOfName,
+                    at,
+                    "this part of the value is optimised out",
+                ));
             }
             kprobes_types::Source::Register(number) => {
-                EntryValue::Register(Register::x(number).ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?)
+                EntryValue::Register(Register::x(number).ok_or_else(|| ArgumentError::bare(Problem::TypeInfo, at))?)
             }
             kprobes_types::Source::Memory { register: kprobes_types::Source::STACK_POINTER, offset: offset @ 0.. } => {
                 EntryValue::Stack(offset.cast_unsigned())
@@ -345,7 +350,7 @@ impl<'a> Signature<'a> {
             kprobes_types::Source::Memory { .. }
             | kprobes_types::Source::Sum { .. }
             | kprobes_types::Source::Bits { .. } => {
-                return Err(Fault::bare(Problem::TypeInfo, at));
+                return Err(ArgumentError::bare(Problem::TypeInfo, at));
             }
         };
         Ok(match place {
@@ -364,8 +369,8 @@ impl<'a> Signature<'a> {
         bytes: u64,
         named: &Named,
         kept: &mut Vec<EntryValue>,
-    ) -> Result<(Source, u8), Fault> {
-        let no = |reason: &dyn fmt::Display| Fault::new(Problem::NoArgumentOfName, named.at, reason);
+    ) -> Result<(Source, u8), ArgumentError> {
+        let no = |reason: &dyn fmt::Display| ArgumentError::new(Problem::NoArgumentOfName, named.at, reason);
         match place {
             ValuePlace::Words { first, second } => {
                 let end = offset.saturating_add(bytes);
@@ -386,7 +391,7 @@ impl<'a> Signature<'a> {
     }
 
     /// Turns the location of a value that is passed by address into one in memory. Other locations stay.
-    fn memory(&self, spot: Spot, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Spot, Fault> {
+    fn memory(&self, spot: Spot, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Spot, ArgumentError> {
         Ok(match spot {
             Spot::Passed(ValuePlace::At(source), offset) => {
                 Spot::Memory(self.source(source, true, named.at, kept)?, Vec::new(), offset)
@@ -396,7 +401,13 @@ impl<'a> Signature<'a> {
     }
 
     /// Locates the target of the pointer at `spot`, `behind` bytes after the address that the pointer holds.
-    fn pointed(&self, spot: Spot, behind: u64, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Spot, Fault> {
+    fn pointed(
+        &self,
+        spot: Spot,
+        behind: u64,
+        named: &Named,
+        kept: &mut Vec<EntryValue>,
+    ) -> Result<Spot, ArgumentError> {
         Ok(match self.memory(spot, named, kept)? {
             Spot::Passed(place, offset) => {
                 let (source, _) = self.word(place, offset, 8, named, kept)?;
@@ -424,13 +435,13 @@ impl<'a> Signature<'a> {
         named: &Named,
         at: usize,
         kept: &mut Vec<EntryValue>,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, ArgumentError> {
         let Value { mut of, mut spot } = value;
         let whole = self.get(of)?;
         for _ in 0..STEPS_MAX {
             let shape = self.get(of)?;
             let no_field = |names: &dyn fmt::Display| {
-                Fault::new(Problem::NoField, at, format_args!("the fields of {} are {names}", shape.name))
+                ArgumentError::new(Problem::NoField, at, format_args!("the fields of {} are {names}", shape.name))
             };
             match shape.kind.clone() {
                 Shape::Struct { members, .. } => {
@@ -460,35 +471,37 @@ impl<'a> Signature<'a> {
                     };
                 }
                 Shape::Variants { tag: None, mut variants } => {
-                    of = variants.next().ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?.of;
+                    of = variants.next().ok_or_else(|| ArgumentError::bare(Problem::TypeInfo, at))?.of;
                 }
                 Shape::Variants { .. } => {
                     let reason = format_args!("{} is an enum, whose fields depend on its variant", shape.name);
-                    return Err(Fault::new(Problem::NoStruct, at, reason));
+                    return Err(ArgumentError::new(Problem::NoStruct, at, reason));
                 }
                 Shape::Pointer { target, at: behind, .. } => {
                     spot = self.pointed(spot, behind.into(), named, kept)?;
                     of = target;
                 }
                 Shape::Wrapper { target, at: within } => (of, spot) = (target, spot.at(within.into())),
-                _ => return Err(Fault::new(Problem::NoStruct, at, format_args!("{} has no fields", whole.name))),
+                _ => {
+                    return Err(ArgumentError::new(Problem::NoStruct, at, format_args!("{} has no fields", whole.name)));
+                }
             }
         }
-        Err(Fault::bare(Problem::TypeInfo, at))
+        Err(ArgumentError::bare(Problem::TypeInfo, at))
     }
 
     /// Gives a value the type of a word, for the address and the length of a slice. The type is `usize` from the table,
     /// which every program with a slice has.
-    fn as_word(&self, value: Value, at: usize) -> Result<Value, Fault> {
+    fn as_word(&self, value: Value, at: usize) -> Result<Value, ArgumentError> {
         let word = (0..self.types.len()).map(|number| TypeId(number as u32)).find(|&of| {
             let is_word = |of: Rust<'_>| of.size == 8 && matches!(of.kind, Shape::Integer { signed: false });
             self.types.get(of).is_some_and(is_word)
         });
-        Ok(Value { of: word.ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?, ..value })
+        Ok(Value { of: word.ok_or_else(|| ArgumentError::bare(Problem::TypeInfo, at))?, ..value })
     }
 
     /// Reduces a value to the form that an event can record.
-    fn scalar(&self, value: Value, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Scalar, Fault> {
+    fn scalar(&self, value: Value, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Scalar, ArgumentError> {
         let Value { mut of, mut spot } = value;
         let unsigned = |bytes| width(bytes).map(Base::Unsigned);
         let mut is_behind = false;
@@ -533,7 +546,7 @@ impl<'a> Signature<'a> {
                 _ => Scalar::Other(Value { of, spot }),
             });
         }
-        Err(Fault::bare(Problem::TypeInfo, named.at))
+        Err(ArgumentError::bare(Problem::TypeInfo, named.at))
     }
 
     /// Whether a value of this type is a text, or a reference to one.
@@ -552,8 +565,8 @@ impl<'a> Signature<'a> {
     }
 
     /// Returns the error for a value of this type, which an event cannot record.
-    fn no_value(&self, of: &Rust<'a>, id: TypeId, at: usize) -> Fault {
-        let no = |reason: &dyn fmt::Display| Fault::new(Problem::NoOneValue, at, reason);
+    fn no_value(&self, of: &Rust<'a>, id: TypeId, at: usize) -> ArgumentError {
+        let no = |reason: &dyn fmt::Display| ArgumentError::new(Problem::NoOneValue, at, reason);
         let name = of.name;
         match self.types.get(id).map(|of| of.kind) {
             Some(Shape::Struct { members, .. }) => {
@@ -576,16 +589,16 @@ impl<'a> Signature<'a> {
         value: Value,
         wanted: Option<Type>,
         kept: &mut Vec<EntryValue>,
-    ) -> Result<(Fetch, Type), Fault> {
+    ) -> Result<(Fetch, Type), ArgumentError> {
         let outer = &argument.expression.reads;
         let wants_text = wanted.is_some_and(|kind| kind.base == Base::String) && outer.is_empty();
         let whole = self.get(value.of)?;
         let (id, shape) = (value.of, whole.kind.clone());
-        let no_text = || Fault::bare(Problem::NoText, named.at);
+        let no_text = || ArgumentError::bare(Problem::NoText, named.at);
         let (spot, bytes, base) = match self.scalar(value, named, kept)? {
             Scalar::Text(data, length) if wants_text || wanted.is_none() && outer.is_empty() => {
                 if wanted.is_some_and(|kind| kind.count > 0) {
-                    return Err(Fault::bare(Problem::Text, named.at));
+                    return Err(ArgumentError::bare(Problem::Text, named.at));
                 }
                 let (source, reads) = self.read(data, 8, named, kept)?;
                 let (length, lengths) = self.read(length, 8, named, kept)?;
@@ -627,14 +640,18 @@ impl<'a> Signature<'a> {
         let (source, mut reads, bit) = self.read_part(spot, bytes, named, kept)?;
         if !outer.is_empty() || wants_text {
             if bytes != 8 {
-                return Err(Fault::new(Problem::NoStruct, named.at, format_args!("{} is not an address", whole.name)));
+                return Err(ArgumentError::new(
+                    Problem::NoStruct,
+                    named.at,
+                    format_args!("{} is not an address", whole.name),
+                ));
             }
             let zero = wants_text.then_some(0);
             fallible::extend(&mut reads, outer.iter().copied().chain(zero))?;
             return Ok((Fetch { source, reads, taken: Taken::Whole }, kind));
         }
         if kind.count > 0 && (reads.is_empty() || kind.base.is_text()) {
-            return Err(Fault::bare(Problem::Text, named.at));
+            return Err(ArgumentError::bare(Problem::Text, named.at));
         }
         let is_longer = kind.base.size() as u64 > bytes && !kind.base.is_text();
         let taken = match width(bytes) {
@@ -660,7 +677,7 @@ impl<'a> Signature<'a> {
         bytes: u64,
         named: &Named,
         kept: &mut Vec<EntryValue>,
-    ) -> Result<(Source, Vec<i64>), Fault> {
+    ) -> Result<(Source, Vec<i64>), ArgumentError> {
         self.read_part(spot, bytes, named, kept).map(|(source, reads, _)| (source, reads))
     }
 
@@ -671,7 +688,7 @@ impl<'a> Signature<'a> {
         bytes: u64,
         named: &Named,
         kept: &mut Vec<EntryValue>,
-    ) -> Result<(Source, Vec<i64>, u8), Fault> {
+    ) -> Result<(Source, Vec<i64>, u8), ArgumentError> {
         Ok(match self.memory(spot, named, kept)? {
             Spot::Passed(place, offset) => {
                 let (source, bit) = self.word(place, offset, bytes, named, kept)?;
@@ -697,8 +714,8 @@ pub(super) fn width(bytes: u64) -> Option<Width> {
 }
 
 /// Converts an offset to the form that reads have.
-fn small(offset: u64) -> Result<i64, Fault> {
-    i64::try_from(offset).map_err(|_| Fault::bare(Problem::TypeInfo, 0))
+fn small(offset: u64) -> Result<i64, ArgumentError> {
+    i64::try_from(offset).map_err(|_| ArgumentError::bare(Problem::TypeInfo, 0))
 }
 
 /// Names, displayed with commas between them.
