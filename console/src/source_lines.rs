@@ -1,6 +1,6 @@
 //! Source lines, from the table that is appended to this image.
 
-use kprobes_program::check::Whose;
+use kprobes_program::check::VariableScope;
 use kprobes_symbols::Symbol;
 use kprobes_types::{LineError, Lines, SourceLine};
 
@@ -46,12 +46,12 @@ pub(crate) fn addresses_in(
     Ok((line, LineAddresses::OfLine(addresses)))
 }
 
-/// Returns whose variables a probe on a line of a file means at the virtual address `address`, in the function at
+/// Returns which variables a probe on a line of a file means at the virtual address `address`, in the function at
 /// `function`: those of the function that the line is of, which may be inlined there.
-pub(crate) fn whose(function: u64, address: u64) -> Whose {
+pub(crate) fn variable_scope(function: u64, address: u64) -> VariableScope {
     /// The beginning of the path of a file of Rust's own crates. The table of types does not describe their copies.
     const OF_RUST: &str = "library/";
-    let Some(row) = table().ok().and_then(|lines| lines.row(address)) else { return Whose::Unknown };
+    let Some(row) = table().ok().and_then(|lines| lines.row(address)) else { return VariableScope::Unknown };
     let declaration = types::function(function).and_then(|function| function.declaration());
     let is_of_function = declaration.is_some_and(|of| row.file == of.file && of.count(row.line).is_some());
     let is_of_rust = at(address as usize).is_none_or(|line| line.file.starts_with(OF_RUST));
@@ -61,10 +61,10 @@ pub(crate) fn whose(function: u64, address: u64) -> Whose {
         copies.is_some_and(|mut all| all.any(|copy| copy.has(offset)))
     };
     match (is_of_function, is_of_rust) {
-        (true, true) => Whose::Function,
-        (true, false) => Whose::Innermost,
-        (false, false) if is_in_copy() => Whose::Innermost,
-        (false, _) => Whose::Unknown,
+        (true, true) => VariableScope::Function,
+        (true, false) => VariableScope::Innermost,
+        (false, false) if is_in_copy() => VariableScope::Innermost,
+        (false, _) => VariableScope::Unknown,
     }
 }
 

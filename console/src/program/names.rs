@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::event::{self, Event};
 use aarch64_kprobes::probe;
-use kprobes_program::check::{Instruction, Symbols, Whose};
+use kprobes_program::check::{Instruction, Symbols, VariableScope};
 use kprobes_program::error::{Error, Problem};
 use kprobes_program::report::Names;
 use kprobes_program::syntax::{Probe, Spanned};
@@ -54,13 +54,13 @@ impl Symbols for ImageSymbols<'_> {
             let (function, address, reported) = (start as u64, place.address as u64, place.reported());
             let at = reported.wrapping_sub(start) / 4;
             let (has_frame, has_stack) = (frames.has_pointer(at), frames.has_stack(at));
-            let whose = match (place.inlined, &of.node) {
-                (Some(inlined), _) => Whose::Copy { hash: inlined.hash, first: inlined.first },
-                (None, Probe::Line { .. }) => source_lines::whose(function, address),
-                (None, _) => Whose::All,
+            let scope = match (place.inlined, &of.node) {
+                (Some(inlined), _) => VariableScope::Copy { hash: inlined.hash, first: inlined.first },
+                (None, Probe::Line { .. }) => source_lines::variable_scope(function, address),
+                (None, _) => VariableScope::All,
             };
             let looked_up = reported as u64;
-            let instruction = Instruction { function, address, looked_up, has_frame, has_stack, whose };
+            let instruction = Instruction { function, address, looked_up, has_frame, has_stack, scope };
             fallible::push(&mut instructions, instruction)?;
         }
         Ok(instructions)

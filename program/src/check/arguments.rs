@@ -10,7 +10,7 @@ use kprobes_vm::code::{FRAME_WORDS, Type, Word};
 use super::clause::Clause;
 use super::value::Value;
 use super::variable::{Group, copies_at};
-use super::{Instruction, Whose};
+use super::{Instruction, VariableScope};
 use crate::checked::{Action, PrintKind};
 use crate::error::{Error, Listed, Problem, Span};
 use crate::report::{Conversion, Piece, Shown};
@@ -95,7 +95,7 @@ impl Clause<'_, '_> {
     fn copy_names(&self, group: Group, at: Instruction, span: Span) -> Result<Option<Vec<&'static str>>, Error> {
         let (is_argument, offset) = (group == Group::Arguments, at.offset());
         let copies = copies_at(self.types(span)?, at).map_err(|problem| span.error(problem))?;
-        let is_last = at.whose != Whose::All;
+        let is_last = at.scope != VariableScope::All;
         for (_, copy) in copies {
             let mut names = Vec::new();
             for one in copy.variables().filter(|one| one.is_argument == is_argument) {

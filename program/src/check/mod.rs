@@ -96,13 +96,13 @@ pub struct Instruction {
     pub has_frame: bool,
     /// Whether the stack pointer is at the lower end of the frame there.
     pub has_stack: bool,
-    /// Whose variables the probe means.
-    pub whose: Whose,
+    /// Which variables the probe means.
+    pub scope: VariableScope,
 }
 
-/// Whose variables a probe on an instruction means.
+/// Which variables a probe on an instruction means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum VariableScope {
     /// Those of the function.
     Function,
     /// Those of the innermost copy at the instruction that has a variable of the name, or those of the function.
@@ -124,8 +124,8 @@ pub enum Whose {
 impl Instruction {
     /// Creates the entry of the function at the virtual address `function`.
     fn entry(function: u64) -> Self {
-        let whose = Whose::Function;
-        Self { function, address: function, looked_up: function, has_frame: false, has_stack: false, whose }
+        let scope = VariableScope::Function;
+        Self { function, address: function, looked_up: function, has_frame: false, has_stack: false, scope }
     }
 
     /// Returns the offset from the entry of the function at which variables are looked up, in bytes.

@@ -11,7 +11,7 @@ use kprobes_types::{Argument, InlinedCopy, Source, TypeId, Types, Unknown, Value
 use super::clause::{Clause, is_on_instructions};
 use super::place::Spot;
 use super::rust_place::RustPlace;
-use super::{Instruction, Whose};
+use super::{Instruction, VariableScope};
 use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::Probe;
 
@@ -164,7 +164,7 @@ fn variable_at(
         match copy.find(name, is_argument, offset) {
             Some(Ok(found)) => return Ok(in_frame(found)),
             Some(Err(why)) => return Err(Problem::UnknownInCopy { address: at.looked_up, why }),
-            None if at.whose == Whose::All => {}
+            None if at.scope == VariableScope::All => {}
             None => return Err(group.none(Listed::OfCopy(types, at.function, number, is_argument))),
         }
     }
@@ -187,13 +187,13 @@ pub(super) fn copies_at(
     at: Instruction,
 ) -> Result<Vec<(u32, InlinedCopy<'static>)>, Problem> {
     let mut all = Vec::new();
-    if at.whose == Whose::Function || at.whose == Whose::All && at.address == at.function {
+    if at.scope == VariableScope::Function || at.scope == VariableScope::All && at.address == at.function {
         return Ok(all);
     }
     let copies = types.copies(at.function).ok_or(Problem::NoTypes)?;
     for (number, copy) in (0..).zip(copies) {
-        let is_meant = match at.whose {
-            Whose::Copy { hash, first } => copy.hash == hash && copy.has(at.offset_of(first)),
+        let is_meant = match at.scope {
+            VariableScope::Copy { hash, first } => copy.hash == hash && copy.has(at.offset_of(first)),
             _ => copy.has(at.offset()),
         };
         if is_meant {
@@ -202,14 +202,14 @@ pub(super) fn copies_at(
     }
     // A copy comes after those that contain it.
     all.reverse();
-    match at.whose {
-        Whose::Unknown => Err(Problem::InCopy),
+    match at.scope {
+        VariableScope::Unknown => Err(Problem::InCopy),
         // Copies of one function, one within another, cannot be told apart. A copy that begins with a loop is entered
         // at an instruction before it.
-        Whose::Copy { .. } if all.len() != 1 || all.iter().any(|(_, copy)| !copy.has(at.offset())) => {
+        VariableScope::Copy { .. } if all.len() != 1 || all.iter().any(|(_, copy)| !copy.has(at.offset())) => {
             Err(Problem::InCopy)
         }
-        Whose::Innermost => {
+        VariableScope::Innermost => {
             all.truncate(1);
             Ok(all)
         }

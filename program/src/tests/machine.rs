@@ -13,7 +13,7 @@ use kprobes_vm::code::Register;
 use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::store::{Limits, Store};
 
-use crate::check::{Instruction, Symbols, Whose, check};
+use crate::check::{Instruction, Symbols, VariableScope, check};
 use crate::checked::Checked;
 use crate::error::{Error, Problem};
 use crate::report::{Names, OutputFormat, drain, write_maps};
@@ -64,7 +64,7 @@ impl Symbols for SimulatedImage {
                 looked_up: address,
                 has_frame: true,
                 has_stack: true,
-                whose: Whose::Copy { hash, first },
+                scope: VariableScope::Copy { hash, first },
             };
             // The copies of `net::inner` stand for those that the table does not describe.
             let known =
@@ -83,7 +83,7 @@ impl Symbols for SimulatedImage {
                 looked_up: start + offset,
                 has_frame: *offset >= 8,
                 has_stack: (8..0xf0).contains(offset),
-                whose: Whose::All,
+                scope: VariableScope::All,
             };
             Ok(found.into_iter().map(|function| at(function.start)).collect())
         })

@@ -483,7 +483,11 @@ impl<'a> Signature<'a> {
                 }
                 Shape::Wrapper { target, at: within } => (of, spot) = (target, spot.at(within.into())),
                 _ => {
-                    return Err(ArgumentError::new(Problem::NoStruct, at, format_args!("{} has no fields", whole.name)));
+                    return Err(ArgumentError::new(
+                        Problem::NoStruct,
+                        at,
+                        format_args!("{} has no fields", whole.name),
+                    ));
                 }
             }
         }
