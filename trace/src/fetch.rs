@@ -93,12 +93,12 @@ pub struct Fetch {
     /// The offsets that are added before each read of memory, innermost first.
     pub reads: Vec<i64>,
     /// The part of the value that is recorded.
-    pub taken: Taken,
+    pub part: RecordedPart,
 }
 
 /// The part of a fetched value that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum RecordedPart {
     /// The low bytes, as many as the type has.
     Whole,
     /// Some bits of it, extended to the size of the type.
@@ -201,7 +201,7 @@ impl Source {
     }
 }
 
-impl Taken {
+impl RecordedPart {
     /// Returns the bits of the value that a field of this width has, as a number with or without a sign; `None` if no
     /// bits are that.
     pub(crate) fn number(&self, width: Width, signed: bool) -> Option<BitRange> {
@@ -227,14 +227,14 @@ impl Taken {
 impl Fetch {
     /// Returns a copy.
     pub(crate) fn try_copy(&self) -> Result<Self, OutOfMemory> {
-        let Self { source, reads, taken } = self;
+        let Self { source, reads, part } = self;
         let reads = fallible::collect(reads.iter().copied())?;
-        Ok(Self { source: source.try_copy()?, reads, taken: taken.try_copy()? })
+        Ok(Self { source: source.try_copy()?, reads, part: part.try_copy()? })
     }
 
     /// Whether the argument uses only registers that have a meaning when a function is called.
     pub(crate) fn is_of_a_call(&self) -> bool {
-        let length = if let Taken::Text(length, _) = &self.taken { length } else { &self.source };
+        let length = if let RecordedPart::Text(length, _) = &self.part { length } else { &self.source };
         self.source.is_of_a_call() && length.is_of_a_call()
     }
 }
@@ -385,7 +385,7 @@ impl Word {
             || kind.count != 0
             || kind.bits.is_some()
             || kind.base.is_text()
-            || argument.taken != Taken::Whole
+            || argument.part != RecordedPart::Whole
         {
             return None;
         }
@@ -408,9 +408,9 @@ impl RegisterPart {
         let (&Source::Register(register), []) = (&argument.source, &argument.reads[..]) else { return None };
         let signed = field.signed;
         let width = field.kind.base.width().filter(|_| field.kind.count == 0)?;
-        let bits = match (&argument.taken, field.kind.bits) {
-            (Taken::Whole, Some(of)) => BitRange::new(of.offset, of.width, false).filter(|_| !signed)?,
-            (taken, None) => taken.number(width, signed)?,
+        let bits = match (&argument.part, field.kind.bits) {
+            (RecordedPart::Whole, Some(of)) => BitRange::new(of.offset, of.width, false).filter(|_| !signed)?,
+            (part, None) => part.number(width, signed)?,
             _ => return None,
         };
         Some(Self { register, bits })
@@ -433,19 +433,19 @@ impl PackedNumber {
         if offsets.clone().any(|offset| i32::try_from(offset).is_err()) {
             return Ok(None);
         }
-        let bits = match (&argument.taken, kind.bits) {
-            (Taken::Whole, None) => None,
-            (Taken::Whole, Some(of)) => match BitRange::new(of.offset, of.width, false) {
+        let bits = match (&argument.part, kind.bits) {
+            (RecordedPart::Whole, None) => None,
+            (RecordedPart::Whole, Some(of)) => match BitRange::new(of.offset, of.width, false) {
                 Some(range) => Some(range),
                 None => return Ok(None),
             },
-            (Taken::Bits(part), None) => Some(*part),
+            (RecordedPart::Bits(part), None) => Some(*part),
             _ => return Ok(None),
         };
-        let width = match (argument.reads.is_empty(), &argument.taken) {
+        let width = match (argument.reads.is_empty(), &argument.part) {
             // The stack has words.
             (true, _) => Width::W64,
-            (false, Taken::Bits(part)) => part.width(),
+            (false, RecordedPart::Bits(part)) => part.width(),
             (false, _) => width,
         };
         let reads = fallible::boxed_slice(offsets.filter_map(|offset| i32::try_from(offset).ok()))?;
@@ -476,7 +476,7 @@ fn compile(
 ) -> Result<(), OutOfMemory> {
     let kind = field.kind;
     let target = Target { at: field.offset as u16, argument: number.min(FAULTS) as u8 };
-    if let Taken::Text(length, reads) = &argument.taken {
+    if let RecordedPart::Text(length, reads) = &argument.part {
         for (source, reads, last) in
             [(length, reads, Op::Length), (&argument.source, &argument.reads, Op::Slice(target))]
         {
@@ -525,7 +525,7 @@ fn compile(
             push(Op::Symbol(target))
         }
         (Base::String, last, 0) => {
-            let longest = if let Taken::Padded(size) = argument.taken { size } else { u16::MAX };
+            let longest = if let RecordedPart::Padded(size) = argument.part { size } else { u16::MAX };
             push(Op::Text(target, last.unwrap_or(0), longest))
         }
         (Base::String, last, count) => push(Op::Texts(target, last.unwrap_or(0), count)),
@@ -533,7 +533,7 @@ fn compile(
             push(Op::Array(target, bits, offset, count, range, field.unread.unwrap_or(0) as u16))
         }
         (_, last, _) => {
-            let part = if let Taken::Bits(part) = argument.taken { Some(part) } else { None };
+            let part = if let RecordedPart::Bits(part) = argument.part { Some(part) } else { None };
             let width = part.map_or(bits, |part| part.width());
             last.map(|offset| Op::Read(offset, width)).map_or(Ok(()), &mut push)?;
             part.into_iter().chain(range).try_for_each(|range| push(Op::Bits(range)))?;
@@ -552,7 +552,7 @@ mod tests {
     #[test]
     fn numbers_are_packed_that_are_in_order_and_within_the_record() {
         let types = ["u8", "u64", "u16"].map(|name| Type::one(Base::of(name).unwrap()));
-        let argument = Fetch { source: Source::Register(Register::SP), reads: Vec::new(), taken: Taken::Whole };
+        let argument = Fetch { source: Source::Register(Register::SP), reads: Vec::new(), part: RecordedPart::Whole };
         let arguments = [argument.try_copy().unwrap(), argument.try_copy().unwrap(), argument];
         let packed = |change: &dyn Fn(&mut [Field]), room: Range<usize>| {
             let mut format = Format::new(Shape::Probe, types.map(|kind| ("a", kind))).unwrap();

@@ -15,7 +15,7 @@ use crate::definition::{
     self, ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, EventKind, Expression, Family, Named, Origin,
     Problem,
 };
-use crate::fetch::{Fetch, Source, Taken};
+use crate::fetch::{Fetch, RecordedPart, Source};
 use crate::format::{self, Base, Field, Format, Type};
 use crate::host::Symbols;
 
@@ -165,7 +165,7 @@ impl<'a, P: Armed> BaseEvent<'a, P> {
                 (Some(field), _) => self.fetch(field, argument, &others),
                 (None, Origin::Named(_)) if !expression.reads.is_empty() => Err(Problem::TaskNameRead.into()),
                 (None, Origin::Named(_)) => {
-                    Ok(Fetch { source: Source::TaskName, reads: Vec::new(), taken: Taken::Whole })
+                    Ok(Fetch { source: Source::TaskName, reads: Vec::new(), part: RecordedPart::Whole })
                 }
                 (None, _) => resolve::plain(expression, is_return, &mut kept, symbols),
             }
@@ -189,7 +189,7 @@ impl<'a, P: Armed> BaseEvent<'a, P> {
     fn fetch(&self, number: usize, argument: &Argument, others: &[Fetch]) -> Result<Fetch, ResolveError> {
         let field = self.0.format.arguments().get(number).ok_or(Problem::AttachedField)?;
         let described = self.0.described.and_then(|event| event.fields().get(number));
-        let Fetch { source, mut reads, taken } = match described {
+        let Fetch { source, mut reads, part } = match described {
             Some(described) => format::fetch(described)?,
             None => others.get(number).ok_or(Problem::AttachedField)?.try_copy()?,
         };
@@ -204,7 +204,7 @@ impl<'a, P: Armed> BaseEvent<'a, P> {
             let is_same = kind.count == field.kind.count
                 && (kind.base == field.kind.base || (kind.base, field.kind.base) == (Base::String, Base::Characters));
             return match outer.is_empty() && is_same && kind.bits.is_none() {
-                true => Ok(Fetch { source, reads, taken }),
+                true => Ok(Fetch { source, reads, part }),
                 false => Err(ResolveError::new(
                     Problem::Text,
                     "this field is a text or an array: it can be fetched only as it is",
@@ -214,7 +214,7 @@ impl<'a, P: Armed> BaseEvent<'a, P> {
         let width = field.kind.base.size();
         if !outer.is_empty() || kind.base.is_text() || kind.count > 0 {
             // The value is an address.
-            if width < 8 || field.kind.bits.is_some() || taken != Taken::Whole {
+            if width < 8 || field.kind.bits.is_some() || part != RecordedPart::Whole {
                 let reason = match field.kind.bits {
                     Some(bits) => fallible::format(format_args!("this field has {} bits", bits.width))?,
                     None => fallible::format(format_args!("this field has {width} bytes"))?,
@@ -225,26 +225,26 @@ impl<'a, P: Armed> BaseEvent<'a, P> {
             // A text or an array is where the last read would be: here at the value itself. A symbol is the value's.
             let is_at_value = outer.is_empty() && kind.base != Base::SymbolString;
             fallible::extend(&mut reads, is_at_value.then_some(0))?;
-            return Ok(Fetch { source, reads, taken: Taken::Whole });
+            return Ok(Fetch { source, reads, part: RecordedPart::Whole });
         }
         if field.kind.bits.is_some() {
             let is_same = kind.base == field.kind.base && kind.bits == field.kind.bits;
             return match is_same {
-                true => Ok(Fetch { source, reads, taken }),
+                true => Ok(Fetch { source, reads, part }),
                 false => Err(ResolveError::new(Problem::Bits, "this field is a bitfield: give it the same type")),
             };
         }
-        let taken = match (taken, named::width(width as u64)) {
+        let part = match (part, named::width(width as u64)) {
             // Wider than the field: what the field holds is extended.
-            (taken, Some(own)) if kind.base.size() > width => {
+            (part, Some(own)) if kind.base.size() > width => {
                 let signed = matches!(field.kind.base, Base::Signed(_));
                 let reason = "this field extends a number with a sign to one without: give it the same type";
-                let range = taken.number(own, signed).ok_or_else(|| ResolveError::new(Problem::Type, reason))?;
-                Taken::Bits(range)
+                let range = part.number(own, signed).ok_or_else(|| ResolveError::new(Problem::Type, reason))?;
+                RecordedPart::Bits(range)
             }
-            (taken, _) => taken,
+            (part, _) => part,
         };
-        Ok(Fetch { source, reads, taken })
+        Ok(Fetch { source, reads, part })
     }
 }
 
@@ -265,7 +265,7 @@ fn recorded(format: &Format) -> Result<Vec<Fetch>, OutOfMemory> {
             base if base.is_text() => Source::Located(word),
             _ => Source::Entry(word),
         };
-        Fetch { source, reads: Vec::new(), taken: Taken::Whole }
+        Fetch { source, reads: Vec::new(), part: RecordedPart::Whole }
     };
     fallible::collect(format.arguments().iter().map(fetch))
 }

@@ -15,7 +15,7 @@ use super::resolve::{self, EntryValue, keep};
 use crate::definition::{
     self, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Definition, EventKind, Named, Origin, Problem, is_name,
 };
-use crate::fetch::{BitRange, Fetch, Register, Source, Taken};
+use crate::fetch::{BitRange, Fetch, RecordedPart, Register, Source};
 use crate::format::{Base, Type, Width};
 use crate::host::Symbols;
 
@@ -260,7 +260,7 @@ pub(super) fn fetch(
     };
     let value = signature.named(named, kept)?;
     let wanted = argument.has_type().then_some(argument.kind);
-    signature.taken(argument, named, value, wanted, kept)
+    signature.part(argument, named, value, wanted, kept)
 }
 
 impl<'a> Signature<'a> {
@@ -586,7 +586,7 @@ impl<'a> Signature<'a> {
 
     /// Returns what is fetched of a value for an argument. The argument has the `wanted` type, or otherwise that of the
     /// value.
-    fn taken(
+    fn part(
         &self,
         argument: &Argument,
         named: &Named,
@@ -606,8 +606,8 @@ impl<'a> Signature<'a> {
                 }
                 let (source, reads) = self.read(data, 8, named, kept)?;
                 let (length, lengths) = self.read(length, 8, named, kept)?;
-                let taken = Taken::Text(length, lengths);
-                return Ok((Fetch { source, reads, taken }, Type::one(Base::String)));
+                let part = RecordedPart::Text(length, lengths);
+                return Ok((Fetch { source, reads, part }, Type::one(Base::String)));
             }
             Scalar::Text(data, _) => (data, 8, Base::Hexadecimal(Width::W64)),
             Scalar::Number(spot, bytes, base) => (spot, bytes, base),
@@ -626,7 +626,7 @@ impl<'a> Signature<'a> {
                             return Err(no_text());
                         }
                         fallible::push(&mut reads, small(offset)?)?;
-                        return Ok((Fetch { source, reads, taken: Taken::Whole }, kind));
+                        return Ok((Fetch { source, reads, part: RecordedPart::Whole }, kind));
                     }
                     _ if wants_text => return Err(no_text()),
                     _ => return Err(self.no_value(&whole, id, named.at)),
@@ -652,20 +652,20 @@ impl<'a> Signature<'a> {
             }
             let zero = wants_text.then_some(0);
             fallible::extend(&mut reads, outer.iter().copied().chain(zero))?;
-            return Ok((Fetch { source, reads, taken: Taken::Whole }, kind));
+            return Ok((Fetch { source, reads, part: RecordedPart::Whole }, kind));
         }
         if kind.count > 0 && (reads.is_empty() || kind.base.is_text()) {
             return Err(ArgumentError::bare(Problem::Text, named.at));
         }
         let is_longer = kind.base.size() as u64 > bytes && !kind.base.is_text();
-        let taken = match width(bytes) {
+        let part = match width(bytes) {
             Some(width) if (bit > 0 || is_longer) && kind.count == 0 => {
                 let range = BitRange::new(bit, width.bits() as u8, matches!(base, Base::Signed(_)));
-                Taken::Bits(range.ok_or_else(|| self.no_value(&whole, id, named.at))?)
+                RecordedPart::Bits(range.ok_or_else(|| self.no_value(&whole, id, named.at))?)
             }
-            _ => Taken::Whole,
+            _ => RecordedPart::Whole,
         };
-        Ok((Fetch { source, reads, taken }, kind))
+        Ok((Fetch { source, reads, part }, kind))
     }
 
     /// Whether a type is a byte, the element of a C string.

@@ -9,7 +9,7 @@ use kprobes_types::LineError;
 
 use super::named::{self, Signature};
 use crate::definition::{Argument, Base, Definition, EventKind, Expression, Origin, ProbePlace, Problem};
-use crate::fetch::{Fetch, Register, Source, Taken};
+use crate::fetch::{Fetch, RecordedPart, Register, Source};
 use crate::host::{Function, Symbols};
 pub(super) use crate::recorder::EntryValue;
 
@@ -207,7 +207,7 @@ pub(super) fn plain(
     symbols: &dyn Symbols,
 ) -> Result<Fetch, ResolveError> {
     let source = source(origin, is_return, kept, symbols)?;
-    Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())?, taken: Taken::Whole })
+    Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())?, part: RecordedPart::Whole })
 }
 
 fn source(

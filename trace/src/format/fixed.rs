@@ -13,7 +13,7 @@ use aarch64_kprobes::event::{self, Event, FieldKind};
 use fallible::OutOfMemory;
 
 use super::{Base, Field, Format, Shape, Type, Width};
-use crate::fetch::{Fetch, Register, Source, Taken};
+use crate::fetch::{Fetch, RecordedPart, Register, Source};
 use crate::print;
 
 /// The bytes of a word.
@@ -103,20 +103,22 @@ fn source() -> Source {
 pub(crate) fn fetch(field: &event::Field) -> Result<Fetch, OutOfMemory> {
     match field.kind {
         FieldKind::Unsigned | FieldKind::Signed | FieldKind::Address => fetch_number(field.offset),
-        FieldKind::Characters => Ok(Fetch { taken: Taken::Padded(field.size as u16), ..fetch_number(field.offset)? }),
+        FieldKind::Characters => {
+            Ok(Fetch { part: RecordedPart::Padded(field.size as u16), ..fetch_number(field.offset)? })
+        }
         FieldKind::Text => fetch_text(field.offset),
     }
 }
 
 /// What is fetched of the struct for the number at byte `from`.
 fn fetch_number(from: usize) -> Result<Fetch, OutOfMemory> {
-    Ok(Fetch { source: source(), reads: fallible::collect([from as i64])?, taken: Taken::Whole })
+    Ok(Fetch { source: source(), reads: fallible::collect([from as i64])?, part: RecordedPart::Whole })
 }
 
 /// What is fetched of the struct for the [`Text`](event::Text) at byte `from`.
 fn fetch_text(from: usize) -> Result<Fetch, OutOfMemory> {
     let length = fallible::collect([(from + WORD) as i64])?;
-    Ok(Fetch { taken: Taken::Text(source(), length), ..fetch_number(from)? })
+    Ok(Fetch { part: RecordedPart::Text(source(), length), ..fetch_number(from)? })
 }
 
 fn push_number(parts: &mut Parts, from: usize, to: usize, width: Width) -> Result<(), OutOfMemory> {
@@ -152,7 +154,7 @@ fn push_bytes(parts: &mut Parts, from: usize, to: usize, size: usize) -> Result<
 /// Zeros from `start` to `end`, which no field has: the buffer in which records are composed has an earlier one there.
 fn push_zeros(parts: &mut Parts, start: usize, end: usize) -> Result<(), OutOfMemory> {
     numbers(end - start).try_for_each(|(before, width)| {
-        let zero = Fetch { source: Source::Immediate(0), reads: Vec::new(), taken: Taken::Whole };
+        let zero = Fetch { source: Source::Immediate(0), reads: Vec::new(), part: RecordedPart::Whole };
         push(parts, zero, start + before, width)
     })
 }

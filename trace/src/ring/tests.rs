@@ -3,7 +3,7 @@
 use kprobes_random::tried::{is_thorough, tried};
 
 use super::*;
-use crate::fetch::{Fetch, Register, Source, Taken};
+use crate::fetch::{Fetch, RecordedPart, Register, Source};
 use crate::format::{Format, Shape, Type};
 use crate::hit::Registers;
 use crate::hit::write::RecordedHit;
@@ -26,8 +26,10 @@ fn rings(cpus: usize, pages: usize) -> &'static Rings {
 }
 
 fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
-    let arguments: Vec<_> =
-        sources.iter().map(|source| Fetch { source: source.clone(), reads: Vec::new(), taken: Taken::Whole }).collect();
+    let arguments: Vec<_> = sources
+        .iter()
+        .map(|source| Fetch { source: source.clone(), reads: Vec::new(), part: RecordedPart::Whole })
+        .collect();
     let names: Vec<_> = (0..sources.len()).map(|number| std::format!("arg{number}")).collect();
     let format = Format::new(Shape::Probe, names.iter().map(|name| (name.as_str(), Type::DEFAULT))).unwrap();
     Recorder::new(7, &format, &arguments, Box::new([]), None, rings).unwrap()
@@ -38,7 +40,7 @@ fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
 fn a_record_has_room_for_what_is_written_whatever_its_format_says() {
     for change in 0..4 {
         let rings = rings(1, 2);
-        let argument = Fetch { source: Source::Register(Register::SP), reads: Vec::new(), taken: Taken::Whole };
+        let argument = Fetch { source: Source::Register(Register::SP), reads: Vec::new(), part: RecordedPart::Whole };
         let mut format = Format::new(Shape::Probe, (0..32).map(|_| ("argument", Type::DEFAULT))).unwrap();
         match change {
             0 => format.fields.iter_mut().for_each(|field| field.offset = 0),

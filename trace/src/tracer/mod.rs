@@ -35,7 +35,7 @@ use alloc::vec::Vec;
 
 use fallible::{Arc, OutOfMemory};
 
-use crate::fetch::{Fetch, Register, Source, Taken};
+use crate::fetch::{Fetch, RecordedPart, Register, Source};
 use crate::format::{Base, Format, Shape, Type, Width};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, Recorder};
 use crate::ring::Rings;
@@ -131,7 +131,7 @@ impl RecordKind {
         };
         let format = Format::new(shape, fields.iter().map(|(name, _)| (*name, WORD)))?;
         let fetch =
-            |&(_, register)| Fetch { source: Source::Register(register), reads: Vec::new(), taken: Taken::Whole };
+            |&(_, register)| Fetch { source: Source::Register(register), reads: Vec::new(), part: RecordedPart::Whole };
         let fetches = fallible::collect(fields.iter().map(fetch))?;
         let recorder = Arc::try_new(Recorder::new(event, &format, &fetches, Box::default(), None, rings)?)?;
         // At a return, x30 is not the caller's address any more, and the graph shows callers in any case.
