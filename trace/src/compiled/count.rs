@@ -7,7 +7,7 @@ use aarch64_kprobes::probe::{Snippet, Step};
 use super::{NoCode, OTHER, SPARE, Steps, THREAD, ZERO, load};
 use crate::filter::Number;
 use crate::histogram::{CELL, Key, MULTIPLIER, Source, StubCounters, Transform};
-use crate::trigger::{Action, Bound};
+use crate::trigger::{Action, BoundTrigger};
 
 /// The register with the address of the table, or of an entry in it.
 const TABLE: u8 = 13;
@@ -20,7 +20,7 @@ const WORD: usize = 8;
 
 impl Steps {
     /// Counts a hit, if the trigger is a histogram. Returns whether interrupts must be masked for it.
-    pub(super) fn count(&mut self, bound: &Bound) -> Result<bool, NoCode> {
+    pub(super) fn count(&mut self, bound: &BoundTrigger) -> Result<bool, NoCode> {
         let Action::Histogram(histogram) = &bound.trigger.action else { return Err(NoCode::Stub) };
         if bound.trigger.is_paused() {
             return Err(NoCode::Stub);

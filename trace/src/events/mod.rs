@@ -46,7 +46,7 @@ use crate::options::Options;
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, RAW_EVENT, Recorder};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::settings::Settings;
-use crate::trigger::{Manner, Plan};
+use crate::trigger::{Plan, ProbeContext};
 use base_event::BaseEvent;
 use event::code;
 use trace::{Pipe, SnapshotFile};
@@ -169,8 +169,8 @@ impl<P: Armed> Events<P> {
     /// Returns why not, with the position in the definition's line. Then nothing has changed.
     pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), definition::Error> {
         self.define_with(definition, symbols, FindFunction::NONE, &|recorder, _, gate| {
-            let manner = Manner { gate, ..Manner::INSIDE };
-            Settings::new(true)?.plan(None, manner, &|number| recorder.source(number))
+            let context = ProbeContext { gate, ..ProbeContext::INSIDE };
+            Settings::new(true)?.plan(None, context, &|number| recorder.source(number))
         })
     }
 

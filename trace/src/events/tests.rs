@@ -11,7 +11,7 @@ use crate::hit::write::RecordedHit;
 use crate::host::{Clock, Context, Function};
 use crate::options::{Flag, TraceClock};
 use crate::text::{self, ShowError};
-use crate::trigger::Manner;
+use crate::trigger::ProbeContext;
 use crate::trigger::controls::{Controls, Services};
 use crate::trigger::inherited_tasks::InheritedTasks;
 use crate::trigger::restriction::Restriction;
@@ -395,17 +395,16 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                 let event = events.iter().next().unwrap();
                 let mut settings = Settings::new(true).unwrap();
                 settings.set_filter(&filter, &event.format().fields, FindFunction::NONE).unwrap();
-                let plan = settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap();
+                let plan =
+                    settings.plan(None, ProbeContext::INSIDE, &|number| event.recorder().source(number)).unwrap();
                 assert!(plan.as_ref().is_none_or(|plan| plan.register_tests.is_some() == is_quick), "{line}: {filter}");
                 drop(event.recorder().plan().replace(plan));
                 (0..HITS).for_each(|time| hit(0x1000, time));
                 settings.set_enabled(false);
                 settings.settle();
-                drop(
-                    event.recorder().plan().replace(
-                        settings.plan(None, Manner::INSIDE, &|number| event.recorder().source(number)).unwrap(),
-                    ),
-                );
+                drop(event.recorder().plan().replace(
+                    settings.plan(None, ProbeContext::INSIDE, &|number| event.recorder().source(number)).unwrap(),
+                ));
                 hit(0x1000, 3);
                 events.rings().set_on(false);
                 drop(event.recorder().plan().replace(None));

@@ -6,7 +6,7 @@ use kprobes_models::{Model, loom::thread, verify};
 
 use crate::hit::action::tests::{Hit, ON, RESOURCES};
 use crate::trigger::settings::{Resources, Settings};
-use crate::trigger::{Manner, Plan, Request, TriggerKind};
+use crate::trigger::{Plan, ProbeContext, Request, TriggerKind};
 
 /// The value of `x` in every hit.
 const VALUE: u64 = 5;
@@ -22,7 +22,8 @@ fn counting(trigger: &'static str) -> Model {
         }
         let mut settings = Settings::new(false).unwrap();
         settings.set_trigger(request, Resources { cpus: 1, ..RESOURCES }, None).unwrap();
-        let plan: Arc<Plan> = Arc::from(settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap());
+        let plan: Arc<Plan> =
+            Arc::from(settings.plan(None, ProbeContext::AT_ENTRY, &|number| number).unwrap().unwrap());
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");
             hit.context.cpu = 0;

@@ -8,7 +8,7 @@ use crate::fetch::{BitRange, Register};
 use crate::hit::action::tests::{Hit, ON, RESOURCES};
 use crate::host::{Function, Symbols};
 use crate::trigger::settings::Settings;
-use crate::trigger::{Manner, Plan, Request};
+use crate::trigger::{Plan, ProbeContext, Request};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
@@ -31,7 +31,7 @@ fn definition(text: &str) -> Result<Definition, Error> {
 fn settings(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Settings {
     let mut settings = Settings::new(true).unwrap();
     settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), RESOURCES, None).unwrap();
-    let plan = settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap();
+    let plan = settings.plan(None, ProbeContext::AT_ENTRY, &|number| number).unwrap().unwrap();
     for hit in hits {
         assert!(plan.run(&hit.record, &hit.state(), &ON).keep);
     }
@@ -177,7 +177,7 @@ fn registers_are_counted_alike_where_nothing_else_is_looked_at() {
     let settings = |trigger: &str, enabled: bool, number: &dyn Fn(Number) -> Number| {
         let mut settings = Settings::new(enabled).unwrap();
         settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), RESOURCES, None).unwrap();
-        let plan = settings.plan(None, Manner::AT_ENTRY, number).unwrap().unwrap();
+        let plan = settings.plan(None, ProbeContext::AT_ENTRY, number).unwrap().unwrap();
         (settings, plan)
     };
     let tallies = |plan: &Plan, x: u64, cpu: usize| {
@@ -229,7 +229,11 @@ fn a_histogram_is_paused_continued_and_cleared() {
     let mut settings = settings("hist:keys=x:pause if u == 1", [hit(1)]);
     let count = |settings: &Settings, x: u64| {
         let hit = hit(x);
-        settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap().unwrap().run(&hit.record, &hit.state(), &ON);
+        settings.plan(None, ProbeContext::AT_ENTRY, &|number| number).unwrap().unwrap().run(
+            &hit.record,
+            &hit.state(),
+            &ON,
+        );
     };
     let entries = |settings: &Settings| shown(settings).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |settings: &mut Settings, trigger: &str| {

@@ -23,7 +23,7 @@ pub use instance::DefineError;
 use super::inherited_tasks::InheritedTasks;
 use super::restriction::Restriction;
 use super::settings::Settings;
-use super::{Manner, Plan, Trigger};
+use super::{Plan, ProbeContext, Trigger};
 use crate::definition::synthetic::GROUP;
 use crate::definition::{self, Definition};
 use crate::errno::Errno;
@@ -324,10 +324,15 @@ impl Controls {
         dependents: &[Arc<Recorder>],
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let is_caller_in_x30 = !recorder.is_of_returns() && (self.services.is_caller_in_x30)(address);
-        let manner =
-            Manner { is_caller_in_x30, stacks: self.stacks, inherited: self.inherited.as_ref(), gate, dependents };
+        let context = ProbeContext {
+            is_caller_in_x30,
+            stacks: self.stacks,
+            inherited: self.inherited.as_ref(),
+            gate,
+            dependents,
+        };
         let restricted = self.restriction.filter(settings.filter())?;
-        settings.plan(restricted.as_ref(), manner, &|number| recorder.source(number))
+        settings.plan(restricted.as_ref(), context, &|number| recorder.source(number))
     }
 
     /// Sets whether a record of the stack follows each record of an event: the option `stacktrace`.

@@ -40,7 +40,7 @@ pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff snapshot 
 pub struct Plan {
     /// The filter of the hits to record; `None` records all.
     pub(crate) filter: Option<Filter>,
-    pub(crate) triggers: Box<[Bound]>,
+    pub(crate) triggers: Box<[BoundTrigger]>,
     /// Whether a trigger looks at the hit. Then all triggers fire after the record has been begun, and what they switch
     /// applies from the next hit on. Otherwise they fire before it is begun (Linux: `EVENT_FILE_FL_TRIGGER_COND`).
     pub(crate) has_conditional_trigger: bool,
@@ -66,7 +66,7 @@ pub struct Plan {
 
 /// A trigger with its operands in the places that this probe has them in.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundTrigger {
     pub(crate) trigger: Arc<Trigger>,
     /// The filter of the hits at which the trigger fires; `None` means all.
     pub(crate) filter: Option<Filter>,
@@ -86,16 +86,18 @@ impl Plan {
         triggers: &[Arc<Trigger>],
         recording: Arc<Switch>,
         records: Option<bool>,
-        manner: Manner<'_>,
+        context: ProbeContext<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
-        let Manner { is_caller_in_x30, stacks, inherited, gate, dependents } = manner;
+        let ProbeContext { is_caller_in_x30, stacks, inherited, gate, dependents } = context;
         let filter = gated(gate, filter, number)?;
-        let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, gate, number)))?;
+        let triggers =
+            fallible::collect_results(triggers.iter().map(|trigger| BoundTrigger::new(trigger, gate, number)))?;
         let triggers = fallible::boxed_slice(triggers)?;
-        let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
-        let has_conditional_trigger = triggers.iter().any(Bound::is_conditional);
-        let emits = triggers.iter().any(Bound::emits);
+        let is_direct =
+            !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(BoundTrigger::needs_record);
+        let has_conditional_trigger = triggers.iter().any(BoundTrigger::is_conditional);
+        let emits = triggers.iter().any(BoundTrigger::emits);
         let only_filters = triggers.is_empty() && !stacks && inherited.is_none();
         let register_tests =
             filter.as_ref().filter(|_| only_filters).map(Filter::register_tests).transpose()?.flatten();
@@ -126,9 +128,9 @@ impl Plan {
         if filter.is_none() && !stacks && inherited.is_none() {
             return Ok(None);
         }
-        let manner = Manner { stacks, inherited, ..Manner::AT_ENTRY };
+        let context = ProbeContext { stacks, inherited, ..ProbeContext::AT_ENTRY };
         let recording = Arc::try_new(Switch::new(true))?;
-        fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), manner, &|number| number)?).map(Some)
+        fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), context, &|number| number)?).map(Some)
     }
 }
 
@@ -143,9 +145,9 @@ impl Plan {
     }
 }
 
-/// How the hits of a probe are recorded.
+/// What the plan of a probe depends on besides the settings of its event.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Manner<'a> {
+pub(crate) struct ProbeContext<'a> {
     /// Whether the probed code's caller is in x30 and not yet in a frame record.
     pub is_caller_in_x30: bool,
     /// Whether a record of the stack follows each record.
@@ -158,7 +160,7 @@ pub(crate) struct Manner<'a> {
     pub dependents: &'a [Arc<Recorder>],
 }
 
-impl Manner<'_> {
+impl ProbeContext<'_> {
     /// At the entry of a function.
     pub const AT_ENTRY: Self = Self { is_caller_in_x30: true, ..Self::INSIDE };
     /// At another instruction.
@@ -184,11 +186,11 @@ pub(crate) enum Work<'a> {
     /// Record the hit if it passes these tests.
     Record(&'a [Test<RegisterQuestion>]),
     /// Fire this trigger at every hit, and record nothing.
-    Count(&'a Bound),
+    Count(&'a BoundTrigger),
     Other,
 }
 
-impl Bound {
+impl BoundTrigger {
     fn new(
         trigger: &Arc<Trigger>,
         gate: Option<&Filter>,

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Action, Manner, Orders, Pause, Plan, Request, Switch, Target, Trigger, TriggerKind};
+use super::{Action, Orders, Pause, Plan, ProbeContext, Request, Switch, Target, Trigger, TriggerKind};
 use crate::filter::{self, Filter, FindFunction, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
@@ -120,23 +120,23 @@ impl Settings {
     /// because it may still be hit: while it is being disarmed, and at returns of earlier calls.
     ///
     /// - `restricted` is the filter combined with the restriction, if there is one.
-    /// - `manner` is how the hits of this probe are recorded.
+    /// - `context` is what the plan depends on besides the settings.
     /// - `number` maps a number of the record to its source at this probe.
     pub(crate) fn plan(
         &self,
         restricted: Option<&Filter>,
-        manner: Manner<'_>,
+        context: ProbeContext<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let filter = restricted.or(self.filter.as_ref());
-        let is_plain = !manner.stacks && manner.inherited.is_none() && manner.gate.is_none();
+        let is_plain = !context.stacks && context.inherited.is_none() && context.gate.is_none();
         if filter.is_none() && !self.is_soft() && self.enabled && is_plain {
             return Ok(None);
         }
         let recording = self.recording.clone();
         let switch = self.recording_next.unwrap_or_else(|| self.recording.0.load(Relaxed));
         let records = (self.targeted == 0 && switch == self.enabled).then_some(self.enabled);
-        let plan = Plan::new(filter, &self.triggers, recording, records, manner, number)?;
+        let plan = Plan::new(filter, &self.triggers, recording, records, context, number)?;
         fallible::boxed(plan).map(Some)
     }
 

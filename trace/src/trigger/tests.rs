@@ -26,7 +26,7 @@ fn printed(settings: &Settings) -> String {
 
 /// Returns the plan of an event that is hit at an entry; `None` records every hit.
 fn possible_plan(settings: &Settings) -> Option<Box<Plan>> {
-    settings.plan(None, Manner::AT_ENTRY, &|number| number).unwrap()
+    settings.plan(None, ProbeContext::AT_ENTRY, &|number| number).unwrap()
 }
 
 fn plan(settings: &Settings) -> Box<Plan> {
@@ -310,7 +310,7 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     ]) {
         let mut settings = Settings::new(true).unwrap();
         settings.set_filter(filter, hit.fields(), FindFunction::NONE).unwrap();
-        let plan = settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap();
+        let plan = settings.plan(None, ProbeContext::INSIDE, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{filter}");
         let record = if is_direct { &[][..] } else { &hit.record };
         assert_eq!(plan.run(record, &hit.state(), &ON).keep, keep, "{filter}");
@@ -329,13 +329,13 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     ]) {
         let mut settings = Settings::new(false).unwrap();
         set(&mut settings, trigger, &switch).unwrap();
-        let plan = settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap();
+        let plan = settings.plan(None, ProbeContext::INSIDE, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{trigger}");
         assert_eq!(plan.filter_fast(hit.state().registers), None, "{trigger}");
     }
     let mut settings = Settings::new(false).unwrap();
     set(&mut settings, "hist:keys=x:vals=x", &switch).unwrap();
-    settings.plan(None, Manner::INSIDE, &number).unwrap().unwrap().run(&[], &hit.state(), &ON);
+    settings.plan(None, ProbeContext::INSIDE, &number).unwrap().unwrap().run(&[], &hit.state(), &ON);
     let mut text = String::new();
     let trigger = &settings.triggers()[0];
     trigger.histogram().unwrap().write(&mut text, trigger, &crate::histogram::tests::Names).unwrap();

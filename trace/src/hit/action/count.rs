@@ -13,7 +13,7 @@ use crate::histogram::{
     Cell, CounterTable, Histogram, Key, Keys, MULTIPLIER, Numbers, Source, Store, Tally, Transform,
 };
 use crate::hit::Registers;
-use crate::trigger::{Bound, Plan};
+use crate::trigger::{BoundTrigger, Plan};
 
 /// The counters under a key: hits, and the sums of the values.
 type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);
@@ -23,7 +23,7 @@ impl Plan {
     /// the plan was of this kind; then there is nothing left to do.
     #[inline(always)]
     pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
-        let [Bound { tally: Some(tally), trigger, .. }] = &*self.triggers else { return false };
+        let [BoundTrigger { tally: Some(tally), trigger, .. }] = &*self.triggers else { return false };
         if self.recording.is_on() {
             return false;
         }
@@ -53,7 +53,7 @@ impl Histogram {
     }
 
     /// Counts a hit of the event of `bound`.
-    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], state: &HitState<'_>) {
+    pub(super) fn count(&self, bound: &BoundTrigger, plan: &Plan, record: &[u8], state: &HitState<'_>) {
         if bound.trigger.is_paused() {
             return;
         }

@@ -18,7 +18,7 @@ use crate::atomic::fence;
 use crate::hit::Registers;
 use crate::host::Context;
 use crate::ring::Rings;
-use crate::trigger::{Action, Bound, Orders, Plan, PlanCell, Switch, Trigger};
+use crate::trigger::{Action, BoundTrigger, Orders, Plan, PlanCell, Switch, Trigger};
 
 /// Everything about a hit that is not in its record.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ impl Plan {
     }
 }
 
-impl Bound {
+impl BoundTrigger {
     /// Fires the trigger if its filter accepts the hit. Returns whether the trigger wants a record of the stack.
     #[inline(always)]
     fn fire(&self, plan: &Plan, record: &[u8], state: &HitState<'_>) -> bool {

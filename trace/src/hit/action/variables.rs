@@ -11,7 +11,7 @@ use crate::histogram::{
     BoundAction, Content, Effect, From, Handler, Histogram, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference, Setting,
     Shared, VariableUse,
 };
-use crate::trigger::{Bound, Plan};
+use crate::trigger::{BoundTrigger, Plan};
 
 /// The variables that a hit refers to: for each, its number, or the index of its first word in the table that contains
 /// it. The buffer is preallocated per CPU, not an array on the stack, which the compiler would clear by a call of
@@ -24,7 +24,7 @@ type EntryWords<'a> = &'a [AtomicU64];
 impl VariableUse {
     /// Counts a hit on a CPU, and sets variables. As in Linux, a hit is not counted if a variable that it refers to is
     /// not set under its key.
-    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], state: &HitState<'_>) {
+    pub(super) fn count(&self, bound: &BoundTrigger, plan: &Plan, record: &[u8], state: &HitState<'_>) {
         let table = &self.table;
         let Some((room, number)) = table.room(state.context.cpu) else { return table.drop_hit() };
         let mut rest = room;
