@@ -87,7 +87,7 @@ pub fn take(byte: u8) -> bool {
             let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
             return false;
         }
-        lose(typed.push_back(byte).is_err().into());
+        count_lost(typed.push_back(byte).is_err().into());
         true
     })
 }
@@ -99,7 +99,7 @@ fn with_typed<R>(f: impl FnOnce(&mut Deque<u8, ROOM>) -> R) -> R {
 
 /// Records that at least `bytes` bytes of input were lost because they arrived too fast. The line that they belonged to
 /// is refused.
-pub fn lose(bytes: u64) {
+pub fn count_lost(bytes: u64) {
     LOST.fetch_add(bytes, Ordering::Relaxed);
 }
 

@@ -4,7 +4,7 @@
 //!
 //! - A task yields until it has its turn.
 //! - Code that runs with interrupts masked, such as a handler, waits for a moment only, because it may have interrupted
-//!   the task that has the turn. Then it writes anyway, even into another task's line. `urge` does so too.
+//!   the task that has the turn. Then it writes anyway, even into another task's line. `write_urgently` does so too.
 //! - When the machine stops, the reporting CPU has the UART to itself. Other CPUs that want to write stop.
 //!
 //! A kernel that no longer answers still takes the quit key if its interrupts come.
@@ -126,7 +126,7 @@ fn receive(uart: &Pl011) {
             continue;
         }
         if input::take(byte) {
-            input::lose(data.is_set(Data::OVERRUN).into());
+            input::count_lost(data.is_set(Data::OVERRUN).into());
         }
     }
     READERS.wake_one();
@@ -187,7 +187,7 @@ pub(crate) fn write_aside(arguments: fmt::Arguments) {
 
 /// Writes after a moment even if another task has the turn. For messages that must appear, perhaps about that very
 /// task.
-pub(crate) fn urge(arguments: fmt::Arguments) {
+pub(crate) fn write_urgently(arguments: fmt::Arguments) {
     write_in_turn(take_turn_within(MOMENT), arguments);
 }
 

@@ -12,24 +12,24 @@ struct Free {
     stretches: Vec<(usize, usize)>,
     /// The number of additional ranges that the list has reserved capacity for, so that memory can be returned without
     /// an allocation.
-    promised: usize,
+    reserved: usize,
 }
 
 impl Free {
     const fn new() -> Self {
-        Self { stretches: Vec::new(), promised: 0 }
+        Self { stretches: Vec::new(), reserved: 0 }
     }
 
     /// Reserves capacity so that [`give`](Self::give) does not allocate in its next `count` calls.
-    fn promise(&mut self, count: usize) -> Result<(), OutOfMemory> {
-        self.stretches.try_reserve(self.promised + count)?;
-        self.promised += count;
+    fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
+        self.stretches.try_reserve(self.reserved + count)?;
+        self.reserved += count;
         Ok(())
     }
 
     /// Cancels `count` reservations.
-    fn forgo(&mut self, count: usize) {
-        self.promised = self.promised.saturating_sub(count);
+    fn cancel(&mut self, count: usize) {
+        self.reserved = self.reserved.saturating_sub(count);
     }
 
     /// Takes `bytes` bytes from the first range that has as many.
@@ -46,7 +46,7 @@ impl Free {
 
     /// Gives a range back to the free memory. The range may be new, or empty. Uses up one reservation.
     fn give(&mut self, Range { start, end }: Range<usize>) {
-        self.forgo(1);
+        self.cancel(1);
         if start == end {
             return;
         }
@@ -111,15 +111,15 @@ mod target {
     fn find(bytes: usize) -> Result<Range<usize>, OutOfMemory> {
         let mut free = FREE.lock();
         // One reservation is for the bytes, and one for the rest of the new pages.
-        free.promise(2).map_err(|_| OutOfMemory)?;
+        free.reserve(2).map_err(|_| OutOfMemory)?;
         if let Some(range) = free.take(bytes) {
-            free.forgo(1);
+            free.cancel(1);
             return Ok(range);
         }
         drop(free);
         let length = bytes.next_multiple_of(PAGE_SIZE);
         let Some(start) = platform::allocate_executable(length, false) else {
-            FREE.lock().forgo(2);
+            FREE.lock().cancel(2);
             return Err(OutOfMemory);
         };
         FREE.lock().give(start + bytes..start + length);
@@ -157,15 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_has_room() {
+    fn what_is_reserved_has_room() {
         let mut free = Free::new();
         for count in 1..20 {
-            free.promise(1).unwrap();
+            free.reserve(1).unwrap();
             assert!(free.stretches.capacity() >= count);
         }
         let capacity = free.stretches.capacity();
         (1..20).for_each(|number| free.give(0x100 * number..0x100 * number + 8));
-        assert_eq!((free.stretches.len(), free.stretches.capacity(), free.promised), (19, capacity, 0));
+        assert_eq!((free.stretches.len(), free.stretches.capacity(), free.reserved), (19, capacity, 0));
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Interface {
     }
 
     /// Counts a lost packet.
-    fn lose(&self) {
+    fn count_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -173,7 +173,7 @@ impl Interface {
         match self.card.lock().take_received()? {
             Ok(received) => Some(received),
             Err(_) => {
-                self.lose();
+                self.count_lost();
                 None
             }
         }
@@ -182,7 +182,7 @@ impl Interface {
     /// Gives a buffer back to the card, after its packet has been read.
     pub(super) fn offer(&self, buffer: Buffer) {
         if self.card.lock().offer(buffer).is_err() {
-            self.lose();
+            self.count_lost();
         }
     }
 }
@@ -192,10 +192,10 @@ impl Interface {
 // Not inlined, so that it can be traced as a function of the image.
 #[inline(never)]
 pub fn transmit(interface: &Interface, packet: &[u8]) {
-    let Some(mut buffer) = interface.card.lock().take_free() else { return interface.lose() };
+    let Some(mut buffer) = interface.card.lock().take_free() else { return interface.count_lost() };
     if !buffer.set_packet(packet) {
         interface.card.lock().give_back(buffer);
-        return interface.lose();
+        return interface.count_lost();
     }
     let sent = interface.card.lock().send(buffer, packet.len());
     emit!(NetDevXmit {
@@ -206,7 +206,7 @@ pub fn transmit(interface: &Interface, packet: &[u8]) {
     });
     match sent {
         Ok(()) => interface.transmitted.add(packet.len()),
-        Err(_) => interface.lose(),
+        Err(_) => interface.count_lost(),
     }
 }
 

@@ -139,7 +139,7 @@ fn wait_for(missing: Set) {
     let mut reported = 0;
     loop {
         let set = still_missing();
-        Members::of(reported & !set).for_each(|cpu| uart::urge(format_args!("CPU {cpu} answers again\n")));
+        Members::of(reported & !set).for_each(|cpu| uart::write_urgently(format_args!("CPU {cpu} answers again\n")));
         reported &= set;
         if set == 0 {
             return;
@@ -148,7 +148,7 @@ fn wait_for(missing: Set) {
         if elapsed >= REMINDER * (reminders + 1) {
             reminders = (elapsed.as_nanos() / REMINDER.as_nanos()) as u32;
             Members::of(set).for_each(|cpu| {
-                uart::urge(format_args!(
+                uart::write_urgently(format_args!(
                     "CPU {cpu} has not answered for {} s: it has interrupts masked\n",
                     elapsed.as_secs()
                 ));

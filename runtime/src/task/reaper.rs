@@ -10,21 +10,22 @@ use fallible::Arc;
 use super::{Queue, Task, registry};
 use crate::sync::{IrqLock, WaitQueue};
 
-static DEAD: IrqLock<Queue> = IrqLock::new(Queue::new());
-static DEATHS: WaitQueue = WaitQueue::new();
+static EXITED: IrqLock<Queue> = IrqLock::new(Queue::new());
+static EXITS: WaitQueue = WaitQueue::new();
 
 /// Takes over a task that has exited and whose stack its CPU has left. Callers may have interrupts masked.
-pub fn bury(task: Arc<Task>) {
-    DEAD.lock().push(task);
-    DEATHS.wake_one();
+pub fn take_over(task: Arc<Task>) {
+    EXITED.lock().push(task);
+    EXITS.wake_one();
 }
 
 /// The body of the reaper task. Never returns.
 #[inline(never)]
 pub fn reap() {
     loop {
-        let task = DEATHS.wait_until(|| DEAD.lock().pop());
-        // SAFETY: the task exited and left its CPU forever before it was buried, so none of its calls will ever return.
+        let task = EXITS.wait_until(|| EXITED.lock().pop());
+        // SAFETY: the task exited and left its CPU forever before the reaper took it over, so none of its calls will
+        // ever return.
         unsafe { aarch64_kprobes::probe::task_exited(&task.calls) };
         let stack = task.stack.lock().take();
         drop(stack);

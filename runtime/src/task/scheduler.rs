@@ -166,12 +166,12 @@ fn make_ready(task: Arc<Task>, mut queues: MaskedGuard<'_, Queues>, mask: &IrqMa
         queues.program_timer();
     }
     drop(queues);
-    rouse(number, is_pinned, mask);
+    wake_idle_cpu(number, is_pinned, mask);
 }
 
 /// Tells an idle CPU, if there is one, to look for tasks. The CPU with the number `preferred` comes first; with `only`,
 /// no other CPU is told.
-fn rouse(preferred: usize, only: bool, mask: &IrqMask) {
+fn wake_idle_cpu(preferred: usize, only: bool, mask: &IrqMask) {
     let candidates = if only { 1 << preferred } else { usize::MAX };
     loop {
         let idle = IDLE.load(Ordering::SeqCst) & candidates;
@@ -297,7 +297,7 @@ pub(crate) fn reschedule(mask: &IrqMask) {
     if here.first() != NO_TASK {
         // The task that leaves waits now. It would not have to if another CPU is idle. That CPU, once told, waits for
         // this lock.
-        rouse(this, false, mask);
+        wake_idle_cpu(this, false, mask);
     }
     // SAFETY: the registry keeps a running task alive until the reaper has it, and idle tasks are static.
     let next = unsafe { &*next };
@@ -345,7 +345,7 @@ pub(super) unsafe fn finish_switch() {
     // SAFETY: the caller guarantees that the switch left the lock locked (see # Safety).
     let departed = unsafe { here.across_switch().unlock(|queues| queues.departed.take()) };
     if let Some(task) = departed {
-        reaper::bury(task);
+        reaper::take_over(task);
     }
 }
 
