@@ -97,7 +97,7 @@ pub struct Inlined {
 
 /// An inlined copy, to be written. Ranges are offsets in the function that contains the copy, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copy {
+pub struct InlinedCopy {
     /// The index of the copied function in [`Contents::inlined`].
     pub of: usize,
     /// The instructions, as ascending ranges.
@@ -132,7 +132,7 @@ pub struct Function {
     /// The variables. Those of a block come after those of the blocks around it.
     pub variables: Vec<Variable>,
     /// The inlined copies in it: a copy comes after those that contain it.
-    pub copies: Vec<Copy>,
+    pub copies: Vec<InlinedCopy>,
 }
 
 /// The contents of a table. Functions and vtables may be in any order; each vtable is there once.
@@ -361,7 +361,7 @@ fn put_stretch(out: &mut Vec<u8>, end: &mut u32, of: &Range<u32>) {
     *end = of.end;
 }
 
-fn put_copies(out: &mut Vec<u8>, all: &[Copy], inlined: &[Inlined], pools: &mut Pools) {
+fn put_copies(out: &mut Vec<u8>, all: &[InlinedCopy], inlined: &[Inlined], pools: &mut Pools) {
     put(out, all.len() as u64);
     let mut last = 0;
     for copy in all {
@@ -386,7 +386,7 @@ fn put_copies(out: &mut Vec<u8>, all: &[Copy], inlined: &[Inlined], pools: &mut 
     }
 }
 
-fn put_copy_variable(out: &mut Vec<u8>, variable: &CopyVariable, copy: &Copy, start: u32, pools: &mut Pools) {
+fn put_copy_variable(out: &mut Vec<u8>, variable: &CopyVariable, copy: &InlinedCopy, start: u32, pools: &mut Pools) {
     let CopyVariable { scope, places, .. } = variable;
     // An argument is often in one place for as long as the copy runs.
     let whole = match places.as_slice() {

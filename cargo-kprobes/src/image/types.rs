@@ -12,7 +12,7 @@ use std::hash::Hash;
 use std::ops::Range;
 
 use anyhow::Result;
-use kprobes_types::write::{Argument, Contents, Copy, Function, Inlined, Type, Variable, lengths, write};
+use kprobes_types::write::{Argument, Contents, Function, Inlined, InlinedCopy, Type, Variable, lengths, write};
 use kprobes_types::{Declaration, LineRow, Source, TypeKind, Unknown, ValuePlace};
 
 use super::debug::{DebugInfo, Entries, Index};
@@ -216,7 +216,7 @@ fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>
             .into_iter()
             .map(|variable| Variable { of: classes[variable.of], ..variable })
             .collect(),
-        copies: function.copies.into_iter().map(|copy| Copy { of: numbers[copy.of], ..copy }).collect(),
+        copies: function.copies.into_iter().map(|copy| InlinedCopy { of: numbers[copy.of], ..copy }).collect(),
         ..function
     });
     // A vtable that several types share tells none of them.

@@ -31,7 +31,7 @@ pub(super) struct CopyBoundary {
 }
 
 /// A copy, at its entry or its exit.
-pub(super) struct Copy {
+pub(super) struct FoundCopy {
     /// The value of the function, and that of the function that contains the copy in the source.
     pub function: u64,
     pub caller: u64,
@@ -50,8 +50,8 @@ pub(super) struct Copy {
 
 /// The copies that a glob means.
 #[derive(Default)]
-pub(super) struct Copies {
-    pub copies: Vec<Copy>,
+pub(super) struct FoundCopies {
+    pub copies: Vec<FoundCopy>,
     /// The names of the copied functions, and of the functions that contain the copies, with their values.
     pub names: Vec<(u64, String)>,
 }
@@ -122,9 +122,9 @@ impl CopyTable {
     /// # Errors
     ///
     /// The table is damaged, there is no memory for it, or there are no copies.
-    pub fn copies(&self, glob: &str, exit: bool) -> Result<Copies, Problem> {
+    pub fn copies(&self, glob: &str, exit: bool) -> Result<FoundCopies, Problem> {
         let table = self.get()?;
-        let mut found = Copies::default();
+        let mut found = FoundCopies::default();
         // The numbers of the functions that contain copies, each with the index of the copy.
         let mut callers: Vec<(usize, usize)> = Vec::new();
         let glob = Glob::new(glob);
@@ -136,7 +136,7 @@ impl CopyTable {
                 if let Some(caller) = stored.caller {
                     fallible::push(&mut callers, (caller, found.copies.len()))?;
                 }
-                let copy = Copy {
+                let copy = FoundCopy {
                     function: stands_for,
                     caller: host.start as u64,
                     name: fallible::copy(&function.name)?,
@@ -174,8 +174,8 @@ impl CopyTable {
     ///
     /// The table is damaged, there is no memory for it, or there are no copies.
     pub fn list(&self, glob: &str, exit: bool) -> Result<Vec<String>, Problem> {
-        let line = |copy: Copy| {
-            let Copy { name, host, address, is_in_pieces, boundaries, .. } = copy;
+        let line = |copy: FoundCopy| {
+            let FoundCopy { name, host, address, is_in_pieces, boundaries, .. } = copy;
             let host_name = symbol::lookup(host.start).map_or("", |symbol| symbol.name);
             let offset = address - host.start;
             let about = match boundaries {

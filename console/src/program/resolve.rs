@@ -16,7 +16,7 @@ use kprobes_vm::code::{Builtin, Op, Routine};
 
 use super::exits::{Exit, exit_at};
 use super::hit;
-use super::inlined::{Copies, CopyBoundary, CopyTable};
+use super::inlined::{CopyBoundary, CopyTable, FoundCopies};
 use super::samples::SampledClause;
 use crate::nearest::nearest;
 use crate::{prologue, source_lines, symbol};
@@ -382,7 +382,7 @@ impl ResolvedProbes {
     }
 
     /// Adds the places at which control passes into the copies, or out of them if `exit`.
-    fn push_copies(&mut self, clause: usize, found: Copies, exit: bool, wants: &Wants) -> Result<(), Problem> {
+    fn push_copies(&mut self, clause: usize, found: FoundCopies, exit: bool, wants: &Wants) -> Result<(), Problem> {
         let untold = found.copies.iter().filter(|copy| copy.boundaries.is_none()).count();
         if untold == found.copies.len() {
             return Err(Problem::UntoldInlined);

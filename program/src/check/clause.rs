@@ -13,7 +13,8 @@ use super::{Checker, Stage};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::stack::StackBound;
 use crate::syntax::{
-    self, Expression, ExpressionForm, MapReference, Operator, Probe, Range, Spanned, Statement, StatementForm, Target,
+    self, Expression, ExpressionForm, LoopRange, MapReference, Operator, Probe, Spanned, Statement, StatementForm,
+    Target,
 };
 
 /// The maximum number of expressions of a clause, each as often as it is compiled.
@@ -267,10 +268,10 @@ impl<'c, 's> Clause<'c, 's> {
                 self.free = kept;
                 self.turn(body, start, exits, None, span)
             }
-            StatementForm::For { name, range: Range::Numbers { first, end }, body } => {
+            StatementForm::For { name, range: LoopRange::Numbers { first, end }, body } => {
                 self.numbers(name, first, end, body, span)
             }
-            StatementForm::For { name, range: Range::Map(map), body } => self.entries(name, map, body, span),
+            StatementForm::For { name, range: LoopRange::Map(map), body } => self.entries(name, map, body, span),
             StatementForm::Break | StatementForm::Continue => {
                 let end = self.jump(span)?;
                 let around = self.loops.last_mut().ok_or(span.error(Problem::NoLoop))?;

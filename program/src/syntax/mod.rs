@@ -31,7 +31,7 @@ pub use parameters::{Parameters, Sentence};
 pub use probe::{After, KINDS, can_watch};
 pub use sampling::{HardwareEvent, Period};
 pub use tree::{
-    Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, Setting,
+    Clause, Expression, ExpressionForm, LoopRange, MapDeclaration, MapReference, Operator, Probe, Program, Setting,
     SettingValue, Spanned, Statement, StatementForm, Target, TypeForm, TypeName, Unary, Unit,
 };
 

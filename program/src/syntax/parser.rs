@@ -6,8 +6,8 @@ use super::macros::{Macros, Scope};
 use super::parameters::Parameters;
 use super::token::{Cursor, Token};
 use super::tree::{
-    Clause, ExpressionForm, MapDeclaration, Operator, Probe, Program, Range, Setting, SettingValue, Spanned, Statement,
-    StatementForm, Target,
+    Clause, ExpressionForm, LoopRange, MapDeclaration, Operator, Probe, Program, Setting, SettingValue, Spanned,
+    Statement, StatementForm, Target,
 };
 use super::{DEPTH_MAX, Expression, probe};
 use crate::error::{Error, Problem, Span};
@@ -370,11 +370,11 @@ impl<'a> Parser<'a> {
         self.expect(":")?;
         let first = self.value()?;
         let range = if self.accept("..")? {
-            Range::Numbers { first, end: self.value()? }
+            LoopRange::Numbers { first, end: self.value()? }
         } else {
             match *first.form {
                 ExpressionForm::Map(map) if map.keys.is_empty() => {
-                    Range::Map(Spanned { node: map.name, span: first.span })
+                    LoopRange::Map(Spanned { node: map.name, span: first.span })
                 }
                 _ => return Err(first.span.error(Problem::LoopRange)),
             }

@@ -3,8 +3,8 @@
 use core::fmt::{self, Display, Formatter, Write};
 
 use super::tree::{
-    Clause, Expression, ExpressionForm, MapDeclaration, MapReference, Operator, Probe, Program, Range, SettingValue,
-    Statement, StatementForm, Target, TypeForm, TypeName, Unary,
+    Clause, Expression, ExpressionForm, LoopRange, MapDeclaration, MapReference, Operator, Probe, Program,
+    SettingValue, Statement, StatementForm, Target, TypeForm, TypeName, Unary,
 };
 
 impl Display for Program {
@@ -109,8 +109,8 @@ impl Display for StatementForm {
             }
             Self::For { name, range, body } => {
                 match range {
-                    Range::Numbers { first, end } => write!(f, "for (${name} : {first}..{end}) ")?,
-                    Range::Map(map) => write!(f, "for (${name} : @{}) ", map.node)?,
+                    LoopRange::Numbers { first, end } => write!(f, "for (${name} : {first}..{end}) ")?,
+                    LoopRange::Map(map) => write!(f, "for (${name} : @{}) ", map.node)?,
                 }
                 block(f, body)
             }

@@ -363,7 +363,7 @@ pub enum StatementForm {
         /// The name of the loop variable, without `$`.
         name: String,
         /// The values of the loop variable.
-        range: Range,
+        range: LoopRange,
         /// The body.
         body: Vec<Statement>,
     },
@@ -377,7 +377,7 @@ pub enum StatementForm {
 
 /// The range of a `for` loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Range {
+pub enum LoopRange {
     /// `first..end`: the numbers from `first` to one before `end`.
     Numbers {
         /// The first number.
@@ -569,7 +569,7 @@ fn height(body: &[Statement]) -> usize {
         StatementForm::Unroll { count: value, body } | StatementForm::While { condition: value, body } => {
             value.height.max(height(body))
         }
-        StatementForm::For { range: Range::Numbers { first, end }, body, .. } => {
+        StatementForm::For { range: LoopRange::Numbers { first, end }, body, .. } => {
             first.height.max(end.height).max(height(body))
         }
         StatementForm::For { body, .. } => height(body),

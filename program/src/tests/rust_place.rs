@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 use std::vec;
 use std::vec::Vec;
 
-use kprobes_types::write::{self, Argument, Contents, Copy, CopyVariable, Function, Inlined, Shape, Type, Variable};
+use kprobes_types::write::{
+    self, Argument, Contents, CopyVariable, Function, Inlined, InlinedCopy, Shape, Type, Variable,
+};
 use kprobes_types::{Flavor, Form, LineRow, Source, Tag, TypeKind, Types, Unknown, ValuePart, ValuePlace};
 
 use super::machine::{Bed, refused};
@@ -161,22 +163,22 @@ fn inlined() -> Vec<Inlined> {
 }
 
 /// A copy of `net::step`, where its variables are in these places.
-fn step(instructions: Range<u32>, places: [ValuePlace; 3]) -> Copy {
+fn step(instructions: Range<u32>, places: [ValuePlace; 3]) -> InlinedCopy {
     let all = [0, 1, 3].into_iter().zip(places);
     let variable =
         |(number, place)| CopyVariable { number, scope: vec![], places: vec![(instructions.clone(), place)] };
-    Copy { of: 0, instructions: vec![instructions.clone()], variables: all.map(variable).collect() }
+    InlinedCopy { of: 0, instructions: vec![instructions.clone()], variables: all.map(variable).collect() }
 }
 
-fn copies_of_send() -> Vec<Copy> {
+fn copies_of_send() -> Vec<InlinedCopy> {
     let mut outer = step(0x10..0x40, [register(3, 2), register(0, 8), memory(29, 0)]);
     outer.variables[0].places = vec![(0x10..0x20, register(3, 2)), (0x30..0x40, memory(20, 6))];
     let level = CopyVariable { number: 0, scope: vec![], places: vec![(0x28..0x30, register(5, 2))] };
     let again = |instructions: Range<u32>| {
         let level = CopyVariable { number: 0, scope: vec![], places: vec![(instructions.clone(), register(5, 2))] };
-        Copy { of: 2, instructions: vec![instructions], variables: vec![level] }
+        InlinedCopy { of: 2, instructions: vec![instructions], variables: vec![level] }
     };
-    let inner = Copy { of: 1, instructions: once(0x28..0x30).collect(), variables: vec![level] };
+    let inner = InlinedCopy { of: 1, instructions: once(0x28..0x30).collect(), variables: vec![level] };
     vec![outer, inner, again(0x40..0x48), again(0x48..0x50)]
 }
 

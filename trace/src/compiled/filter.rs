@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::probe::Step;
 
 use super::{NoCode, OTHER, SPARE, Steps, ZERO};
-use crate::filter::{ACCEPT, NextTest, Range, RegisterQuestion, Test};
+use crate::filter::{ACCEPT, AcceptedRange, NextTest, RegisterQuestion, Test};
 
 /// The answer to a question, at compile time or at run time.
 enum Answer {
@@ -52,7 +52,7 @@ impl Steps {
     /// Evaluates a question.
     fn question(&mut self, RegisterQuestion { part, range }: &RegisterQuestion) -> Result<Answer, NoCode> {
         let mut number = self.part(*part, SPARE)?;
-        let Range { mask, low, span } = *range;
+        let AcceptedRange { mask, low, span } = *range;
         if mask == 0 {
             return Ok(Answer::Known(range.has(0)));
         }

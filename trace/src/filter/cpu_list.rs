@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use aarch64_kprobes::platform::MAX_CPUS;
 use fallible::OutOfMemory;
 
-use super::{Comparison, Range};
+use super::{AcceptedRange, Comparison};
 use crate::definition::number::plain;
 
 /// A set of CPUs.
@@ -43,34 +43,36 @@ impl CpuList {
 
     /// Returns the ranges of numbers that compare to the list in this way. Other comparisons than `==`, `!=` and `&`
     /// have none.
-    pub(super) fn compared(&self, comparison: Comparison) -> Result<Vec<Range>, OutOfMemory> {
+    pub(super) fn compared(&self, comparison: Comparison) -> Result<Vec<AcceptedRange>, OutOfMemory> {
         let mut members = self.0.iter().enumerate().filter(|(_, is_member)| **is_member).map(|(cpu, _)| cpu as u64);
         // A number equals a list that it is alone in.
         let only = members.next().filter(|_| members.next().is_none());
         match (comparison, only) {
             (Comparison::Equal | Comparison::NotEqual, Some(only)) => {
-                fallible::collect([Range::of(comparison, only, false)])
+                fallible::collect([AcceptedRange::of(comparison, only, false)])
             }
             // Each CPU differs from a list of several, and what is no CPU's number does not.
-            (Comparison::NotEqual, None) => fallible::collect([Range::of(Comparison::Less, MAX_CPUS as u64, false)]),
+            (Comparison::NotEqual, None) => {
+                fallible::collect([AcceptedRange::of(Comparison::Less, MAX_CPUS as u64, false)])
+            }
             (Comparison::Bits, _) => self.ranges(),
-            _ => fallible::collect([Range::NONE]),
+            _ => fallible::collect([AcceptedRange::NONE]),
         }
     }
 
     /// Returns the ranges that the list consists of, at least one.
-    fn ranges(&self) -> Result<Vec<Range>, OutOfMemory> {
+    fn ranges(&self) -> Result<Vec<AcceptedRange>, OutOfMemory> {
         let mut ranges = Vec::new();
         let mut low = 0;
         for run in self.0.chunk_by(|one, other| one == other) {
             if run.first() == Some(&true) {
                 let span = run.len() as u64 - 1;
-                fallible::push(&mut ranges, Range { mask: u64::MAX, low, span })?;
+                fallible::push(&mut ranges, AcceptedRange { mask: u64::MAX, low, span })?;
             }
             low += run.len() as u64;
         }
         if ranges.is_empty() {
-            fallible::push(&mut ranges, Range::NONE)?;
+            fallible::push(&mut ranges, AcceptedRange::NONE)?;
         }
         Ok(ranges)
     }

@@ -17,10 +17,10 @@
 //! looks up no name, and takes at most as many steps as there are tests. Problems of a filter are reported with the
 //! words and at the columns of Linux.
 
+mod accepted_range;
 mod cpu_list;
 mod error;
 pub(crate) mod parse;
-mod range;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -29,8 +29,8 @@ use core::{fmt, ops};
 
 use fallible::{OutOfMemory, TryClone};
 
+pub(crate) use accepted_range::AcceptedRange;
 pub use error::{Error, Problem};
-pub(crate) use range::Range;
 
 use crate::fetch::RegisterPart;
 use crate::format::Field;
@@ -79,9 +79,9 @@ impl Filter {
     /// Returns the filter, without a text, of the hits whose `number` is one of `numbers`, or is none of them.
     pub(crate) fn one_of(number: Number, numbers: impl Iterator<Item = u64>, is_in: bool) -> Result<Self, OutOfMemory> {
         let (found, other) = if is_in { (ACCEPT, REJECT) } else { (REJECT, ACCEPT) };
-        let mut ranges = fallible::collect(numbers.map(|number| Range::of(Comparison::Equal, number, false)))?;
+        let mut ranges = fallible::collect(numbers.map(|number| AcceptedRange::of(Comparison::Equal, number, false)))?;
         if ranges.is_empty() {
-            fallible::push(&mut ranges, Range::NONE)?;
+            fallible::push(&mut ranges, AcceptedRange::NONE)?;
         }
         if ranges.len() > parse::TESTS_MAX {
             return Err(OutOfMemory);
@@ -201,7 +201,7 @@ pub(crate) struct Test<Q = Question> {
 #[derive(Debug)]
 pub(crate) enum Question {
     /// Whether a number is in the range.
-    Number { number: Number, range: Range },
+    Number { number: Number, range: AcceptedRange },
     /// Whether `pattern` matches a string.
     Text { text: HitString, pattern: Pattern },
 }
@@ -210,7 +210,7 @@ pub(crate) enum Question {
 #[derive(Clone, Debug)]
 pub(crate) struct RegisterQuestion {
     pub(crate) part: RegisterPart,
-    pub(crate) range: Range,
+    pub(crate) range: AcceptedRange,
 }
 
 /// A number of a hit.

@@ -17,8 +17,8 @@ use crate::format::Base;
 
 use super::cpu_list::CpuList;
 use super::{
-    ACCEPT, Comparison, Error, Field, FindFunction, HitString, LENGTH_MAX, NextTest, Number, Pattern, Problem,
-    Question, REJECT, Range, STRING_LIMIT, Test,
+    ACCEPT, AcceptedRange, Comparison, Error, Field, FindFunction, HitString, LENGTH_MAX, NextTest, Number, Pattern,
+    Problem, Question, REJECT, STRING_LIMIT, Test,
 };
 
 /// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps for each
@@ -280,7 +280,7 @@ fn questions(
         };
         let (name, end) = function_name(text, start).ok_or(error(Problem::MissingQuote, bytes.len()))?;
         let function = find_function(name, functions).map_err(|problem| error(problem, start))?;
-        return Ok((one(Question::Number { number, range: Range::of_addresses(&function, is_in) })?, end));
+        return Ok((one(Question::Number { number, range: AcceptedRange::of_addresses(&function, is_in) })?, end));
     }
     if let Some(rest) = text[start..].strip_prefix(CPUS) {
         let (Operand::Number(number), Operator::Compare(comparison)) = (operand, *operator) else {
@@ -330,7 +330,7 @@ fn questions(
             }
             let value = integer(&text[start..end], number.is_signed());
             let value = value.ok_or_else(|| error(Problem::IllegalInteger, start))?;
-            let range = Range::of(comparison, narrow(number, value), number.is_signed());
+            let range = AcceptedRange::of(comparison, narrow(number, value), number.is_signed());
             Ok((one(Question::Number { number, range })?, end))
         }
         _ => Err(error(Problem::InvalidValue, start)),

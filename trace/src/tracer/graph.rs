@@ -46,7 +46,7 @@ pub(crate) struct Style<'a> {
 
 /// The contents of the duration column.
 #[derive(Clone, Copy)]
-enum Duration {
+enum DurationColumn {
     /// Blank: the call goes on, or it is unknown when it began.
     None,
     /// A number of nanoseconds.
@@ -204,7 +204,7 @@ impl Cpu {
             Some(back) => {
                 let clock = style.clock;
                 let nanoseconds = clock.nanoseconds(back.time).saturating_sub(clock.nanoseconds(record.time));
-                write_duration(out, Duration::Known(nanoseconds), style.options)?;
+                write_duration(out, DurationColumn::Known(nanoseconds), style.options)?;
                 indent(out, transition.depth)?;
                 write_function(out, function, style)?;
                 out.write_str("();")?;
@@ -218,7 +218,7 @@ impl Cpu {
                 self.comment = transition.depth;
             }
             None => {
-                write_duration(out, Duration::None, style.options)?;
+                write_duration(out, DurationColumn::None, style.options)?;
                 indent(out, transition.depth)?;
                 write_function(out, function, style)?;
                 out.write_str("() {\n")?;
@@ -239,8 +239,8 @@ impl Cpu {
         let function = record.word(8);
         self.write_switch(out, record, style)?;
         write_context(out, record, style)?;
-        let duration = transition.began.map_or(Duration::None, |began| {
-            Duration::Known(style.clock.nanoseconds(record.time).saturating_sub(style.clock.nanoseconds(began)))
+        let duration = transition.began.map_or(DurationColumn::None, |began| {
+            DurationColumn::Known(style.clock.nanoseconds(record.time).saturating_sub(style.clock.nanoseconds(began)))
         });
         write_duration(out, duration, style.options)?;
         indent(out, transition.depth)?;
@@ -271,7 +271,7 @@ impl Cpu {
     ) -> fmt::Result {
         self.write_switch(out, record, style)?;
         write_context(out, record, style)?;
-        write_duration(out, Duration::None, style.options)?;
+        write_duration(out, DurationColumn::None, style.options)?;
         // As in Linux, a comment in an outermost call is not indented.
         indent(out, if self.comment > 1 { self.comment } else { 0 })?;
         out.write_str("/* ")?;
@@ -407,11 +407,11 @@ fn mark(nanoseconds: u64) -> char {
 }
 
 /// Writes the column of the duration.
-fn write_duration(out: &mut dyn Write, duration: Duration, options: Options) -> fmt::Result {
+fn write_duration(out: &mut dyn Write, duration: DurationColumn, options: Options) -> fmt::Result {
     if !options.is(Flag::GraphDuration) || !options.is(Flag::ContextInfo) {
         return Ok(());
     }
-    let Duration::Known(nanoseconds) = duration else { return out.write_str("              |  ") };
+    let DurationColumn::Known(nanoseconds) = duration else { return out.write_str("              |  ") };
     let mark = if options.is(Flag::GraphOverhead) { mark(nanoseconds) } else { ' ' };
     write!(out, "{mark} {}|  ", Microseconds(nanoseconds))
 }

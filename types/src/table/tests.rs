@@ -10,7 +10,7 @@ use kprobes_random::Random;
 use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
 use crate::lines::{LineError, LineRow};
 use crate::model::{Declaration, Flavor, Form, Source, Tag, TypeId, TypeKind, Unknown, ValuePart, ValuePlace};
-use crate::write::{self, Contents, Copy, CopyVariable, Function, Inlined, Type, seal};
+use crate::write::{self, Contents, CopyVariable, Function, Inlined, InlinedCopy, Type, seal};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
@@ -154,7 +154,7 @@ fn inlined() -> Vec<Inlined> {
 }
 
 /// A copy in two parts, one within it that begins with it, and one that has no variable.
-fn copies() -> Vec<Copy> {
+fn copies() -> Vec<InlinedCopy> {
     let variable = |number, scope: &[Range<u32>], places: &[(Range<u32>, ValuePlace)]| CopyVariable {
         number,
         scope: scope.to_vec(),
@@ -167,9 +167,9 @@ fn copies() -> Vec<Copy> {
     ];
     let inner = vec![variable(0, &[], &[(0x14..0x18, memory(22, 0))])];
     vec![
-        Copy { of: 0, instructions: vec![0x10..0x20, 0x40..0x60], variables: outer },
-        Copy { of: 0, instructions: once(0x10..0x18).collect(), variables: inner },
-        Copy { of: 1, instructions: once(0x40..0x44).collect(), variables: vec![] },
+        InlinedCopy { of: 0, instructions: vec![0x10..0x20, 0x40..0x60], variables: outer },
+        InlinedCopy { of: 0, instructions: once(0x10..0x18).collect(), variables: inner },
+        InlinedCopy { of: 1, instructions: once(0x40..0x44).collect(), variables: vec![] },
     ]
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use kprobes_types::write::{Copy, CopyVariable, Inlined};
+use kprobes_types::write::{CopyVariable, Inlined, InlinedCopy};
 use kprobes_types::{COPY_VARIABLES_MAX, ValuePlace, hash};
 
 use super::super::debug::{Entries, Index};
@@ -71,7 +71,7 @@ pub fn of(
     function: Index,
     places: &FunctionVariables<'_>,
     inlined: &mut InlinedFunctions,
-) -> Vec<Copy> {
+) -> Vec<InlinedCopy> {
     let mut found = Vec::new();
     // The blocks and copies to be searched, each with the instructions of the copy that it is in. Empty for the function.
     let mut pending: Vec<(Index, Vec<Range<u32>>)> = vec![(function, Vec::new())];
@@ -83,13 +83,13 @@ pub fn of(
             let Some(origin) = entries.origin(copy).filter(|_| !instructions.is_empty()) else { continue };
             if let Some(of) = inlined.number(entries, origin) {
                 let variables = variables(layouts, copy, &instructions, places, inlined);
-                found.push(Copy { of, instructions: instructions.clone(), variables });
+                found.push(InlinedCopy { of, instructions: instructions.clone(), variables });
             }
             pending.push((copy, instructions));
         }
     }
     // A copy that begins with another and contains it was found first.
-    found.sort_by_key(|copy: &Copy| copy.instructions.first().map(|range| range.start));
+    found.sort_by_key(|copy: &InlinedCopy| copy.instructions.first().map(|range| range.start));
     found
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use kprobes_types::write::{Contents, Copy, CopyVariable};
+use kprobes_types::write::{Contents, CopyVariable, InlinedCopy};
 use kprobes_types::{Source, Unknown, ValuePart, ValuePlace, hash};
 
 use super::super::debug::{Entries, Files};
@@ -106,7 +106,7 @@ fn a_copy_has_the_places_of_the_variables_of_its_function() {
     let contents = with_copies();
     let [main] = contents.functions.as_slice() else { panic!("{:?}", contents.functions) };
     assert!(main.variables.is_empty(), "{:?}", main.variables);
-    let names = |of: &Copy| {
+    let names = |of: &InlinedCopy| {
         let variables = &contents.inlined[of.of].variables;
         variables.iter().map(|(name, of, is_argument)| (name.as_str(), of.is_some(), *is_argument)).collect::<Vec<_>>()
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use kprobes_types::write::{Copy, Variable};
+use kprobes_types::write::{InlinedCopy, Variable};
 use kprobes_types::{Source, Unknown, ValuePart, ValuePlace};
 
 use super::super::debug::{Entries, Index, Location, Piece};
@@ -19,7 +19,7 @@ pub fn of(
     within: &Range<u64>,
     prologues: &BTreeSet<u64>,
     inlined: &mut InlinedFunctions,
-) -> (Vec<Variable>, Vec<Copy>) {
+) -> (Vec<Variable>, Vec<InlinedCopy>) {
     let frame = layouts.entries[function].frame;
     let prologue_end = prologues.range(within.clone()).next().copied();
     let mut function_variables = FunctionVariables { within, prologue_end, frame, found: Vec::new() };
@@ -38,7 +38,7 @@ pub fn of(
 }
 
 /// The kind of a variable, which decides when it is in its place.
-#[derive(Clone, core::marker::Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableKind {
     /// An argument of the function.
     Argument,
@@ -231,7 +231,7 @@ impl FunctionVariables<'_> {
 }
 
 /// Returns the parts of ranges that are in a scope, of which an empty one is everything. Both are in ascending order.
-pub fn in_scope<T: core::marker::Copy>(ranges: Vec<(Range<u32>, T)>, scope: &[Range<u32>]) -> Vec<(Range<u32>, T)> {
+pub fn in_scope<T: Copy>(ranges: Vec<(Range<u32>, T)>, scope: &[Range<u32>]) -> Vec<(Range<u32>, T)> {
     if scope.is_empty() {
         return ranges;
     }

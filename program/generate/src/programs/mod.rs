@@ -10,7 +10,7 @@ pub use sound::sound;
 use kprobes_program::builtins::{Role, calls, names};
 use kprobes_program::error::Span;
 use kprobes_program::syntax::{
-    Clause, Expression, ExpressionForm, HardwareEvent, MapReference, Operator, Probe, Program, Range, Spanned,
+    Clause, Expression, ExpressionForm, HardwareEvent, LoopRange, MapReference, Operator, Probe, Program, Spanned,
     Statement, StatementForm, Target, TypeForm, TypeName, Unary, Unit,
 };
 use kprobes_random::Random;
@@ -207,8 +207,8 @@ fn statement(random: &mut Random, depth: usize) -> Statement {
         8 => Form::For {
             name: name(random),
             range: match random.below(2) {
-                0 => Range::Map(one(name(random))),
-                _ => Range::Numbers { first: expression(random, 1), end: expression(random, 1) },
+                0 => LoopRange::Map(one(name(random))),
+                _ => LoopRange::Numbers { first: expression(random, 1), end: expression(random, 1) },
             },
             body: some(random, 0, 3, |random| statement(random, inner)),
         },

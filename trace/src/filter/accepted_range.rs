@@ -4,24 +4,24 @@
 //! test of bits accepts an arc after a mask. So the hit path masks, subtracts and compares once, whatever the operator
 //! was.
 
-use core::ops;
+use core::ops::Range;
 
 use super::Comparison;
 
 /// The numbers for which, after masking with `mask` and subtracting `low`, at most `span` remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct AcceptedRange {
     pub(crate) mask: u64,
     pub(crate) low: u64,
     pub(crate) span: u64,
 }
 
-impl Range {
+impl AcceptedRange {
     /// The empty range.
     pub(crate) const NONE: Self = Self { mask: 0, low: 1, span: 0 };
 
     /// Returns the numbers that are in `range`, or those that are not. The range is not empty.
-    pub(crate) fn of_addresses(range: &ops::Range<u64>, is_in: bool) -> Self {
+    pub(crate) fn of_addresses(range: &Range<u64>, is_in: bool) -> Self {
         let inside =
             Self { mask: u64::MAX, low: range.start, span: range.end.wrapping_sub(range.start).wrapping_sub(1) };
         let outside = Self { low: range.end, span: range.start.wrapping_sub(range.end).wrapping_sub(1), ..inside };
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn addresses_are_in_a_function_or_not() {
-        let (inside, outside) = [true, false].map(|is_in| Range::of_addresses(&(0x1000..0x1010), is_in)).into();
+        let (inside, outside) = [true, false].map(|is_in| AcceptedRange::of_addresses(&(0x1000..0x1010), is_in)).into();
         for address in [0, 0xfff, 0x1000, 0x1001, 0x100f, 0x1010, 0x1011, u64::MAX] {
             let expected = (0x1000..0x1010).contains(&address);
             assert_eq!((inside.has(address), outside.has(address)), (expected, !expected), "{address:#x}");
@@ -84,7 +84,7 @@ mod tests {
                     (Comparison::GreaterOrEqual, number >= value, one >= other),
                     (Comparison::Bits, number & value != 0, one & other != 0),
                 ]) {
-                    let has = |signed| Range::of(comparison, value, signed).has(number);
+                    let has = |signed| AcceptedRange::of(comparison, value, signed).has(number);
                     assert_eq!((has(false), has(true)), (unsigned, signed), "{number:#x} {comparison:?} {value:#x}");
                 }
             }
