@@ -125,7 +125,7 @@ impl RegisterAccess {
     }
 
     /// Returns the registers that the instruction `word` reads and writes, if the verdict on it is known.
-    pub(super) const fn under(verdict: Verdict, word: u32) -> Self {
+    pub(crate) const fn under(verdict: Verdict, word: u32) -> Self {
         match verdict {
             Verdict::Simulate(op) => simulated(op),
             Verdict::Reject(Reason::LoadExclusive | Reason::StoreExclusive) => exclusive(word),
@@ -142,24 +142,23 @@ impl RegisterAccess {
         }
     }
 
-    /// Returns the registers that the instruction `word` may write, also those that it writes in part, or not on every
-    /// execution. All registers, if nothing is known about it.
+    /// Returns the registers that the instruction may write, also those that it writes in part, or not on every
+    /// execution. All registers, if nothing is known about it. `word` is the instruction.
     #[must_use]
-    pub const fn may_write(word: u32) -> Registers {
-        let access = Self::of(word);
+    pub const fn may_write(self, word: u32) -> Registers {
         let writes = match field(word, 28, 25) {
-            0b1000 | 0b1001 | 0b0101 => access.writes,
+            0b1000 | 0b1001 | 0b0101 => self.writes,
             // Not RMIF, SETF8 and SETF16, which change some of the flags.
             0b1101 if field(word, 24, 21) == 0b0000 && !matches!(field(word, 15, 10), 0 | 0b001000..=0b001111) => {
-                access.writes.with(FLAGS)
+                self.writes.with(FLAGS)
             }
-            0b1101 => access.writes,
-            0b1010 | 0b1011 => may_write_in_system(word, access.writes),
+            0b1101 => self.writes,
+            0b1010 | 0b1011 => may_write_in_system(word, self.writes),
             // FMOV and conversions write a general register, and comparisons the flags.
             0b0111 | 0b1111 => at(word, 0).with(FLAGS),
             // Structures of vectors move the address in their base.
             0b0110 if field(word, 29, 28) == 0b00 => at(word, 5),
-            0b0110 | 0b1110 => access.writes,
+            0b0110 | 0b1110 => self.writes,
             // Not the loads and stores of tags, and not atomics of two registers.
             _ if field(word, 29, 28) == 0b01 && bit(word, 24) && (bit(word, 21) || field(word, 11, 10) != 0) => {
                 Registers::ALL
@@ -167,13 +166,13 @@ impl RegisterAccess {
             // Not LD64B and its kin.
             _ if field(word, 29, 28) == 0b11 && !bit(word, 24) && bit(word, 21) && field(word, 11, 10) == 0 => {
                 match field(word, 15, 12) {
-                    0b0000..=0b1000 | 0b1100 => access.writes,
+                    0b0000..=0b1000 | 0b1100 => self.writes,
                     _ => Registers::ALL,
                 }
             }
-            _ => access.writes,
+            _ => self.writes,
         };
-        if matches!(access, Self::UNKNOWN) { Registers::ALL } else { writes }
+        if matches!(self, Self::UNKNOWN) { Registers::ALL } else { writes }
     }
 
     const fn reads(mut self, registers: Registers) -> Self {

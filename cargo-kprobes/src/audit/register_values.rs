@@ -112,7 +112,7 @@ impl RegisterValues {
             StackPointer::FromFrame(bytes) => self.get(FRAME_POINTER).plus(bytes),
             StackPointer::Unknown => Value::Unknown,
         };
-        let written = RegisterAccess::may_write(word);
+        let written = RegisterAccess::of(word).may_write(word);
         for number in (0..SP).filter(|&number| !(written & Registers::x(number)).is_empty()) {
             self.set(number, Value::Unknown);
         }

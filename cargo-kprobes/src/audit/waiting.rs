@@ -173,7 +173,7 @@ fn rereads(executable: &Executable, states: &BTreeMap<u64, RegisterValues>, memb
             Some(_) => loads.push((at, if is_literal { Registers::NONE } else { address.get() })),
             None => {}
         }
-        written = written | RegisterAccess::may_write(word);
+        written = written | RegisterAccess::of(word).may_write(word);
     }
     let moves = |&(at, address): &(u64, Registers)| {
         let changes = |number: u8| {

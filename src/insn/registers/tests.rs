@@ -187,7 +187,7 @@ fn what_an_instruction_may_write_is_no_less_than_it_does() {
         (0x5800_0040, "ldr x0, .+8", x(0)),
         (0xffff_ffff, "unallocated", Registers::ALL),
     ] {
-        assert_eq!(RegisterAccess::may_write(word), expected, "{text}");
+        assert_eq!(RegisterAccess::of(word).may_write(word), expected, "{text}");
         assert!((RegisterAccess::of(word).writes - expected).is_empty(), "{text}");
     }
 }

@@ -89,11 +89,11 @@ impl Step {
                 if verdict != Verdict::Slot {
                     return Err("is not an instruction that runs unchanged anywhere");
                 }
-                let writes = RegisterAccess::of(word).writes;
-                if RegisterAccess::may_write(word) != writes || insn::is_floating(word) {
+                let access = RegisterAccess::under(verdict, word);
+                if access.may_write(word) != access.writes || insn::is_floating(word) {
                     return Err("may change registers that are not known");
                 }
-                if !(writes - scratch).is_empty() {
+                if !(access.writes - scratch).is_empty() {
                     return Err("writes a register that a snippet must preserve");
                 }
                 if StackPointer::after(word) != StackPointer::Moved(0) {
