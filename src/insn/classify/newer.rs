@@ -90,3 +90,20 @@ const fn is_conversion(word: u32) -> bool {
     );
     word & 0x7f20_fc00 == 0x1e20_0000 && sizes && operation
 }
+
+#[cfg(test)]
+mod tests {
+    use kprobes_random::Random;
+
+    use super::*;
+    use crate::insn::classify::{UNALLOCATED, listed};
+
+    #[test]
+    fn every_row_has_words_that_are_in_no_list() {
+        let mut random = Random::new(0x2e3e4);
+        for Words { mask, value } in [VECTORS, SYSTEM, MEMORY].into_iter().flatten() {
+            let is_needed = (0..1_000).any(|_| listed(value | random.next() as u32 & !mask) == UNALLOCATED);
+            assert!(is_needed, "{mask:#x}, {value:#x}");
+        }
+    }
+}
