@@ -12,7 +12,7 @@ use kprobes_program::error::{Described, Error, Problem, Span};
 use kprobes_program::syntax::{Period, Probe, Spanned, can_watch};
 use kprobes_symbols::Symbol;
 use kprobes_symbols::names::matches;
-use kprobes_vm::code::{Builtin, Op, Routine};
+use kprobes_vm::code::{BuiltinNeed, Op, Routine};
 
 use super::exits::{Exit, exit_at};
 use super::hit;
@@ -152,11 +152,16 @@ impl Wants {
     fn of(routine: &Routine) -> Self {
         let mut wants = Self { registers: false, caller: false, function: false };
         for op in &routine.ops {
-            match op {
-                Op::Load { what: Builtin::Register(register), .. } => wants.registers |= !hit::is_passed(*register),
-                Op::Load { what: Builtin::Function, .. } => wants.function = true,
-                Op::Load { what: Builtin::Caller, .. } | Op::Stack { .. } => wants.caller = true,
-                _ => {}
+            let need = match op {
+                Op::Load { what, .. } => what.need(),
+                Op::Stack { .. } => BuiltinNeed::Caller,
+                _ => BuiltinNeed::Nothing,
+            };
+            match need {
+                BuiltinNeed::Register(register) => wants.registers |= !hit::is_passed(register),
+                BuiltinNeed::Function => wants.function = true,
+                BuiltinNeed::Caller => wants.caller = true,
+                BuiltinNeed::Nothing => {}
             }
         }
         wants

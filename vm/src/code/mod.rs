@@ -41,7 +41,7 @@ pub use data::{
     Series, Type,
 };
 pub(crate) use data::{histogram_words, rows};
-pub use op::{Builtin, COMM_WORDS, Op, Operand, Register, Word};
+pub use op::{Builtin, BuiltinNeed, COMM_WORDS, Op, Operand, Register, Word};
 pub use verify::Flaw;
 pub(crate) use verify::Touched;
 

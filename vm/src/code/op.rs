@@ -316,6 +316,44 @@ pub enum Builtin {
     Elapsed,
 }
 
+/// What a kernel must find out at a hit before it can give the value of a builtin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuiltinNeed {
+    /// Nothing.
+    Nothing,
+    /// This register.
+    Register(Register),
+    /// Who has called the function.
+    Caller,
+    /// Which function contains the probe.
+    Function,
+}
+
+impl Builtin {
+    /// Returns what must be found out for the value. Probes are placed so that a hit has no more than this: what is not
+    /// said here is 0.
+    #[must_use]
+    pub const fn need(self) -> BuiltinNeed {
+        match self {
+            Self::Register(register) => BuiltinNeed::Register(register),
+            Self::Caller => BuiltinNeed::Caller,
+            Self::Function => BuiltinNeed::Function,
+            Self::Result | Self::Site | Self::Cpu | Self::Cpus | Self::Random | Self::Task => BuiltinNeed::Nothing,
+            Self::Nanoseconds | Self::Elapsed => BuiltinNeed::Nothing,
+        }
+    }
+
+    /// Returns whether the value may change while a clause runs.
+    #[must_use]
+    pub const fn changes(self) -> bool {
+        match self {
+            Self::Nanoseconds | Self::Elapsed | Self::Random => true,
+            Self::Register(_) | Self::Result | Self::Function | Self::Caller => false,
+            Self::Site | Self::Cpu | Self::Cpus | Self::Task => false,
+        }
+    }
+}
+
 /// A register of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {

@@ -21,7 +21,7 @@ use super::super::allocation::{each, successors};
 use super::super::compute::{binary, immediate, is_remainder};
 use super::super::{ZERO, load};
 use super::{Lowering, NoSnippet, ONE, OTHER};
-use crate::code::{Arithmetic, Builtin, Op, Operand, Word};
+use crate::code::{Arithmetic, Op, Operand, Word};
 use crate::store::{HEAD, MIX};
 
 /// The register with the address of the locked bucket.
@@ -354,7 +354,7 @@ impl Lowering<'_> {
         }
         let to = Word(0);
         match *before.get(last)? {
-            Op::Load { what: Builtin::Nanoseconds | Builtin::Elapsed | Builtin::Random, .. } => None,
+            Op::Load { what, .. } if what.changes() => None,
             Op::Load { what, .. } => Some(Op::Load { to, what }),
             Op::Set { from: from @ Operand::Constant(_), .. } => Some(Op::Set { to, from }),
             _ => None,
