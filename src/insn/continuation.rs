@@ -83,6 +83,6 @@ mod tests {
             assert!(is_same, "{word:#010x}: {found:?}");
             compared += 1;
         }
-        assert!(compared > 20, "{compared}");
+        assert!(compared > if cfg!(miri) { 20 } else { 20_000 }, "{compared}");
     }
 }

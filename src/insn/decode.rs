@@ -3,8 +3,8 @@
 //!
 //! A program that was compiled for probes is verified from its words alone, and the audit follows addresses through
 //! functions of others. Both must not take an instruction for another one. What is not known here is unknown to them:
-//! [`RegisterAccess`](super::RegisterAccess) says what it may write. Branches, literals and what else depends on the address of the
-//! instruction are operands of an [`Op`](super::Op) instead.
+//! [`RegisterAccess`](super::RegisterAccess) says what it may write. Branches, literals and what else depends on the
+//! address of the instruction are operands of an [`Op`](super::Op) instead.
 
 use super::classify::{bit, field, number, signed};
 use super::encode::compute::Binary;
@@ -18,7 +18,7 @@ pub enum Instruction {
     AddImmediate { rd: u8, rn: u8, addend: i64 },
     /// CMP (immediate). Number 31 is the stack pointer.
     CompareImmediate { rn: u8 },
-    /// AND (immediate), if the mask is a multiple of a power of two. Number 31 is the stack pointer in `rd`.
+    /// AND (immediate), if the mask is all ones from some bit on. Number 31 is the stack pointer in `rd`.
     Align { rd: u8, rn: u8, alignment: u64 },
     /// MOVZ and MOVN.
     MoveWide { rd: u8, value: u64 },

@@ -1,9 +1,9 @@
 //! Determines which registers hold a value that is still needed at an instruction.
 //!
 //! A register is dead if it is written before it is read on every path that execution can take. The paths are followed
-//! one after the other, by [`RegisterAccess`], through branches and into called functions. A walk looks at a bounded number of
-//! instructions, uses a bounded amount of memory, and allocates nothing. When it reaches a bound, the registers for
-//! which it has not found a writer count as needed.
+//! one after the other, by [`RegisterAccess`], through branches and into called functions. A walk looks at a bounded
+//! number of instructions, uses a bounded amount of memory, and allocates nothing. When it reaches a bound, the
+//! registers for which it has not found a writer count as needed.
 //!
 //! Paths leave the function by calls and returns, which cannot all be followed. There the procedure call standard says
 //! that x9 to x17 and the flags hold nothing (AAPCS64, section 6.1). Two kinds of functions that do not follow the

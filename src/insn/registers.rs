@@ -270,6 +270,8 @@ const fn may_write_in_system(word: u32, writes: Registers) -> Registers {
         // Barriers.
         0xd50 if word & 0xffff_f01f == 0xd503_301f => writes,
         0xd53 if !is_random => writes,
+        // CHKFEAT.
+        0xd50 if word == 0xd503_251f => writes.with(Registers::x(16)).with(FLAGS),
         0xd50 | 0xd51 => writes.with(FLAGS),
         0xd52..=0xd5f => writes.with(at(word, 0)).with(FLAGS),
         _ => writes,
@@ -430,6 +432,7 @@ impl StackPointer {
         let (rd, rn) = (number(word, 0), number(word, 5));
         match field(word, 28, 25) {
             0b1000 | 0b1001 => match field(word, 25, 23) {
+                0b010 if rd == 31 && !bit(word, 29) && !bit(word, 31) => Self::Unknown,
                 0b010 if rd == 31 && !bit(word, 29) => {
                     let immediate = (field(word, 21, 10) as i64) << (12 * field(word, 22, 22));
                     let distance = if bit(word, 30) { -immediate } else { immediate };
@@ -446,7 +449,11 @@ impl StackPointer {
             },
             // Add and subtract (extended register), and (checked pointer); IRG.
             0b0101 if rd == 31 && !bit(word, 28) && bit(word, 24) && bit(word, 21) && !bit(word, 29) => Self::Unknown,
-            0b1101 if rd == 31 && !bit(word, 29) && matches!(field(word, 24, 21), 0b0000 | 0b0110) => Self::Unknown,
+            0b1101 if rd == 31 && !bit(word, 29) => match (field(word, 24, 21), field(word, 15, 10)) {
+                (0b0000, 0b00_1000..=0b00_1111) => Self::Unknown,
+                (0b0110, 0b00_0100) if !bit(word, 30) => Self::Unknown,
+                _ => Self::Moved(0),
+            },
             0b0100 | 0b0110 | 0b1100 | 0b1110 if rn == 31 => match (field(word, 29, 28), bit(word, 24)) {
                 // Pairs: the scale is that of the register.
                 (0b10, _) if bit(word, 23) => {
@@ -467,8 +474,11 @@ impl StackPointer {
                 }
                 (0b11, false) if !bit(word, 21) && bit(word, 10) => Self::Moved(signed(word, 20, 12) as i64),
                 (0b11, false) if bit(word, 21) && field(word, 11, 10) == 0b11 => Self::Unknown,
-                // Structures with post-index; tags; the pre-indexed and post-indexed of FEAT_LRCPC3.
+                // Structures with post-index; tags, but for their signed offset; those of FEAT_LRCPC3 with an index.
                 (0b00, _) if bit(word, 26) && bit(word, 23) => Self::Unknown,
+                (0b01, true) if field(word, 31, 30) == 0b11 && bit(word, 21) && !bit(word, 10) => Self::Moved(0),
+                (0b01, true) if !bit(word, 31) && bit(word, 21) => Self::Moved(0),
+                (0b01, true) if bit(word, 26) && field(word, 11, 10) == 0b10 => Self::Moved(0),
                 (0b01, true) if field(word, 11, 10) != 0 => Self::Unknown,
                 _ => Self::Moved(0),
             },

@@ -16,7 +16,7 @@ pub enum Synchronization {
         /// The number of the register that gets its status.
         status: u8,
     },
-    /// An atomic read-modify-write of FEAT_LSE.
+    /// An atomic read-modify-write, of FEAT_LSE or a later extension.
     Atomic {
         /// Whether it has acquire semantics, or compares.
         acquires: bool,
@@ -104,6 +104,7 @@ mod tests {
             (0xf8a0_0041, "ldadda x0, x1, [x2]", Some(Atomic { acquires: true })),
             (0xf820_003f, "stadd x0, [x1]", Some(Atomic { acquires: false })),
             (0xf8a0_8041, "swpa x0, x1, [x2]", Some(Atomic { acquires: true })),
+            (0xc9c0_7c20, "casat x0, x0, [x1]", Some(Atomic { acquires: true })),
             (0x19a0_1041, "ldclrpa x1, x0, [x2]", Some(Atomic { acquires: true })),
             (0x1920_0841, "rcwcas x0, x1, [x2]", Some(Atomic { acquires: true })),
             (0xfca0_0041, "ldfadda d0, d1, [x2]", Some(Atomic { acquires: true })),

@@ -161,7 +161,9 @@ fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
             Verdict::Simulate(Op::AddressOfPage { rd, offset }) => {
                 let page = (at & !0xfff).wrapping_add_signed(offset);
                 let sum = |word: &u32| match Instruction::decode(*word)? {
-                    Instruction::AddImmediate { rn, addend, .. } if rn == rd => Some(page.wrapping_add_signed(addend)),
+                    Instruction::AddImmediate { rn, addend: addend @ 0..0x1000, .. } if rn == rd => {
+                        Some(page.wrapping_add_signed(addend))
+                    }
                     _ => None,
                 };
                 found.extend(words[index + 1..].iter().take(APART).find_map(sum));

@@ -16,7 +16,9 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use aarch64_kprobes::insn::{MemoryAccess, Op, RegisterAccess, Registers, Synchronization, Verdict, classify};
+use aarch64_kprobes::insn::{
+    MemoryAccess, Op, RegisterAccess, Registers, Synchronization, Verdict, classify, is_load_or_store, is_prefetch,
+};
 
 use super::{
     executable::Executable,
@@ -167,13 +169,19 @@ fn rereads(executable: &Executable, states: &BTreeMap<u64, RegisterValues>, memb
             address.set(address.get() | Registers::x(number));
             0
         });
-        let is_literal = matches!(classify(word), Verdict::Simulate(Op::LoadLiteral { .. }));
-        match access {
-            Some(access) if access.stores => return None,
-            Some(_) => loads.push((at, if is_literal { Registers::NONE } else { address.get() })),
-            None => {}
+        let RegisterAccess { reads, writes } = RegisterAccess::of(word);
+        match (classify(word), access) {
+            (Verdict::Simulate(Op::LoadLiteral { .. }), _) => loads.push((at, Registers::NONE)),
+            (_, Some(access)) if access.stores => return None,
+            (_, Some(_)) => loads.push((at, address.get())),
+            // What is not known loads if it writes a general register, as LDRAA does, and may store otherwise.
+            (_, None) if is_load_or_store(word) && !is_prefetch(word) => match writes.is_empty() {
+                true => return None,
+                false => loads.push((at, reads)),
+            },
+            (_, None) => {}
         }
-        written = written | RegisterAccess::of(word).may_write(word);
+        written = written | writes;
     }
     let moves = |&(at, address): &(u64, Registers)| {
         let changes = |number: u8| {

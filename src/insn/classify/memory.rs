@@ -31,6 +31,14 @@ pub(super) const fn classify(word: u32) -> Verdict {
     }
 }
 
+/// Returns whether the word has the place of a load or store of one register, and is a prefetch: PRFM (immediate),
+/// PRFUM; PRFM (register), RPRFM.
+#[must_use]
+pub const fn is_prefetch(word: u32) -> bool {
+    let has_offset = bit(word, 24) || matches!((bit(word, 21), field(word, 11, 10)), (false, 0b00) | (true, 0b10));
+    field(word, 31, 27) == 0b1_1111 && !bit(word, 26) && field(word, 23, 22) == 0b10 && has_offset
+}
+
 /// Load/store exclusive, ordered, compare and swap: by o2, o1 and size.
 const fn ordered(word: u32) -> Verdict {
     let no_pair = number(word, 10) == 31;

@@ -15,6 +15,7 @@ mod vector;
 
 pub use branch::{compare_and_branch_offset, returns_authenticated};
 pub use float::is_floating;
+pub use memory::is_prefetch;
 
 use super::verdict::{Reason, Verdict};
 
@@ -76,6 +77,12 @@ pub const fn may_branch(word: u32) -> bool {
 #[must_use]
 pub const fn is_exception_or_system(word: u32) -> bool {
     word >> 25 == 0b110_1010
+}
+
+/// Returns whether the word is in the group of loads and stores (C4.1).
+#[must_use]
+pub const fn is_load_or_store(word: u32) -> bool {
+    word >> 25 & 0b0101 == 0b0100
 }
 
 const UNALLOCATED: Verdict = Verdict::Reject(Reason::Unallocated);

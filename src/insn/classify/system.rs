@@ -14,7 +14,7 @@
 //!   slot, the vectors, the register by which handlers find the current task, and the exceptions that are taken besides
 //!   those that DAIF masks.
 //!
-//! `access` lists the registers and operations that belong to none of these; all others are refused.
+//! `system_registers` lists the registers and operations that belong to none of these; all others are refused.
 //!
 //! The waiting instructions keep their meaning. The exception return that enters a slot sets the event register (C6.2,
 //! WFE), so a WFE there never waits; as it may always complete early, WFE does nothing. WFET need not wait there

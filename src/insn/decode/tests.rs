@@ -10,6 +10,9 @@ use super::*;
 use crate::insn::encode::{self, compute};
 use crate::insn::op::Literal;
 
+/// The number of the stack pointer here, where 31 is the zero register.
+const STACK: u8 = 32;
+
 /// Returns the opcodes of an instruction in the decoder's names, its registers in the order of the text, and its
 /// numbers, if all of them are decoded.
 fn expected(instruction: Instruction) -> (Vec<Opcode>, Vec<u8>, Option<Vec<i64>>) {
@@ -22,13 +25,18 @@ fn expected(instruction: Instruction) -> (Vec<Opcode>, Vec<u8>, Option<Vec<i64>>
         (2, true) => Opcode::LDRSH,
         (_, true) => Opcode::LDRSW,
     };
+    let sp = |number: u8| if number == 31 { STACK } else { number };
     let (opcodes, registers, numbers): (&[Opcode], &[u8], Option<&[i64]>) = match instruction {
-        I::AddImmediate { rd, rn, addend } => (&[Opcode::ADD, Opcode::SUB], &[rd, rn], Some(&[addend.abs()])),
-        I::CompareImmediate { rn } => (&[Opcode::SUBS], &[31, rn], None),
+        I::AddImmediate { rd, rn, addend } => (&[Opcode::ADD, Opcode::SUB], &[sp(rd), sp(rn)], Some(&[addend.abs()])),
+        I::CompareImmediate { rn } => (&[Opcode::SUBS], &[31, sp(rn)], None),
         I::Align { rd, rn, alignment } => {
-            (&[Opcode::AND], &[rd, rn], Some(&[(alignment.wrapping_neg()).cast_signed()]))
+            (&[Opcode::AND], &[sp(rd), rn], Some(&[(alignment.wrapping_neg()).cast_signed()]))
         }
-        I::MoveWide { rd, .. } => (&[Opcode::MOVZ, Opcode::MOVN], &[rd], None),
+        // MOVZ leaves at least three halves 0.
+        I::MoveWide { rd, value } if [0, 16, 32, 48].iter().any(|left| value & !(0xffff << left) == 0) => {
+            (&[Opcode::MOVZ], &[rd], Some(&[value.cast_signed()]))
+        }
+        I::MoveWide { rd, value } => (&[Opcode::MOVN], &[rd], Some(&[(!value).cast_signed()])),
         I::MoveKeep { rd, value, .. } => (&[Opcode::MOVK], &[rd], Some(&[value.cast_signed()])),
         I::ShiftRight { rd, rn, signed, right } => {
             (if signed { &[Opcode::SBFM] } else { &[Opcode::UBFM] }, &[rd, rn], Some(&[right.into(), 63]))
@@ -62,33 +70,35 @@ fn expected(instruction: Instruction) -> (Vec<Opcode>, Vec<u8>, Option<Vec<i64>>
         I::Select { rd, rn, rm, increments: false, .. } => (&[Opcode::CSEL], &[rd, rn, rm], None),
         I::Select { rd, rn, rm, increments: true, .. } => (&[Opcode::CSINC], &[rd, rn, rm], None),
         I::CompareIf { rn, rm } => (&[Opcode::CCMP], &[rn, rm], None),
-        I::Load { rt, rn, offset, size } => (&[loads(size)], &[rt, rn], Some(&[offset.cast_signed()])),
-        I::LoadIndexed { rt, rn, size } => (&[loads(size)], &[rt, rn], None),
-        I::Store { rt, rn, offset } => (&[Opcode::STR], &[rt, rn], Some(&[offset.cast_signed()])),
-        I::LoadPair { rt, rt2, rn, offset } => (&[Opcode::LDP], &[rt, rt2, rn], Some(&[offset])),
-        I::StorePair { rt, rt2, rn, offset } => (&[Opcode::STP], &[rt, rt2, rn], Some(&[offset])),
-        I::LoadExclusive { rt, rn } => (&[Opcode::LDAXR], &[rt, rn], None),
-        I::StoreExclusive { rs, rt, rn } => (&[Opcode::STXR], &[rs, rt, rn], None),
-        I::StoreRelease { rt, rn } => (&[Opcode::STLR], &[rt, rn], None),
+        I::Load { rt, rn, offset, size } => (&[loads(size)], &[rt, sp(rn)], Some(&[offset.cast_signed()])),
+        I::LoadIndexed { rt, rn, size } => (&[loads(size)], &[rt, sp(rn)], None),
+        I::Store { rt, rn, offset } => (&[Opcode::STR], &[rt, sp(rn)], Some(&[offset.cast_signed()])),
+        I::LoadPair { rt, rt2, rn, offset } => (&[Opcode::LDP], &[rt, rt2, sp(rn)], Some(&[offset])),
+        I::StorePair { rt, rt2, rn, offset } => (&[Opcode::STP], &[rt, rt2, sp(rn)], Some(&[offset])),
+        I::LoadExclusive { rt, rn } => (&[Opcode::LDAXR], &[rt, sp(rn)], None),
+        I::StoreExclusive { rs, rt, rn } => (&[Opcode::STXR], &[rs, rt, sp(rn)], None),
+        I::StoreRelease { rt, rn } => (&[Opcode::STLR], &[rt, sp(rn)], None),
     };
     (opcodes.to_vec(), registers.to_vec(), numbers.map(<[i64]>::to_vec))
 }
 
 /// Returns the same of an instruction of the decoder.
 fn found(instruction: &a64::Instruction) -> (Vec<u8>, Vec<i64>) {
+    let sp = |number: u16| if number == 31 { STACK } else { number as u8 };
     let (mut registers, mut numbers) = (Vec::new(), Vec::new());
     for operand in instruction.operands {
         match operand {
-            Operand::Register(_, number) | Operand::RegisterOrSP(_, number) => registers.push(number as u8),
+            Operand::Register(_, number) => registers.push(number as u8),
+            Operand::RegisterOrSP(_, number) => registers.push(sp(number)),
             Operand::RegShift(style, amount, _, number) => {
                 registers.push(number as u8);
                 numbers.push(if style == ShiftStyle::LSL { i64::from(amount) } else { -1 });
             }
             Operand::RegPreIndex(number, offset, false) => {
-                registers.push(number as u8);
+                registers.push(sp(number));
                 numbers.push(offset.into());
             }
-            Operand::RegRegOffset(base, ..) => registers.push(base as u8),
+            Operand::RegRegOffset(base, ..) => registers.push(sp(base)),
             Operand::Immediate(number) => numbers.push(number.into()),
             Operand::Imm64(number) => numbers.push(number.cast_signed()),
             Operand::ImmShift(number, left) => numbers.push((u64::from(number) << left).cast_signed()),
@@ -105,6 +115,9 @@ fn compare(word: u32, decoder: InstDecoder) -> bool {
     let (opcodes, registers, numbers) = expected(instruction);
     let (other_registers, other_numbers) = found(&other);
     assert!(opcodes.contains(&other.opcode), "{word:#010x} {other}: {instruction:?}");
+    if let Instruction::MoveKeep { mask, .. } = instruction {
+        assert_eq!(mask, 0xffff << ((word >> 21 & 3) * 16), "{word:#010x} {other}");
+    }
     assert_eq!(registers, other_registers, "{word:#010x} {other}: {instruction:?}");
     let is_same = numbers.is_none_or(|numbers| numbers == other_numbers);
     assert!(is_same, "{word:#010x} {other}: {instruction:?}, not {other_numbers:?}");

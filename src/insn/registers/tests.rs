@@ -148,6 +148,14 @@ fn movements_of_the_stack_pointer_are_found() {
         (0x9100_013f, Unknown),        // mov sp, x9
         (0x927c_ed3f, Unknown),        // and sp, x9, #~15
         (0xcb29_63ff, Unknown),        // sub sp, sp, x9
+        (0x1100_43ff, Unknown),        // add wsp, wsp, #16
+        (0x9a02_203f, Unknown),        // addpt sp, x1, x2
+        (0x9ac2_103f, Unknown),        // irg sp, x1, x2
+        (0xd920_17e1, Unknown),        // stg x1, [sp], #16
+        (0xd920_1be1, Moved(0)),       // stg x1, [sp, #16]
+        (0x9ac2_083f, Moved(0)),       // udiv xzr, x1, x2
+        (0xdac0_103f, Moved(0)),       // clz xzr, x1
+        (0x1920_0be1, Moved(0)),       // rcwcas x0, x1, [sp]
         (0xf100_83ff, Moved(0)),       // cmp sp, #32
         (0x9100_03fd, Moved(0)),       // mov x29, sp
         (0xaa0a_03ff, Moved(0)),       // mov xzr, x10
@@ -176,14 +184,15 @@ fn what_an_instruction_may_write_is_no_less_than_it_does() {
         (0xf83f_d022, "ld64b x2, [x1]", Registers::ALL),
         (0xd9a0_1420, "st2g x0, [x1], #16", Registers::ALL),
         (0x1920_1020, "ldclrp x0, x0, [x1]", Registers::ALL),
-        (0x59e2_0c20, "casat", Registers::ALL),
-        (0x1d00_0420, "cpyfp", Registers::ALL),
+        (0xc9c0_7c20, "cast x0, x0, [x1]", Registers::ALL),
+        (0x1d00_0420, "cpyp", Registers::ALL),
         (0xd53b_4220, "mrs x0, daif", x(0)),
         (0xd53b_2401, "mrs x1, rndr", x(1) | FLAGS),
         (0xd51b_4220, "msr daif, x0", FLAGS),
         (0xd518_1000, "msr sctlr_el1, x0", FLAGS),
         (0xd503_3f9f, "dsb sy", Registers::NONE),
         (0xd503_233f, "paciasp", x(30) | FLAGS),
+        (0xd503_251f, "chkfeat x16", x(16) | FLAGS),
         (0x5800_0040, "ldr x0, .+8", x(0)),
         (0xffff_ffff, "unallocated", Registers::ALL),
     ] {

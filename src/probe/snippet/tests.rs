@@ -242,9 +242,18 @@ fn what_breaks_a_rule_is_refused() {
     assert_eq!(refused(&[Step::Instruction(0x1400_0002)]), step("is not an instruction that runs unchanged anywhere"));
     assert_eq!(refused(&[Step::Instruction(0x9100_43ff)]), step("moves the stack pointer"));
     // fmov x0, d0; ldclrp x0, x17, [x11]; ldg x0, [x11]; ldr q0, [x11]; movi v0.2d, #0; setf8 w11; cfinv;
-    // mrs x11, rndr
-    for word in [0x9e66_0000, 0x1931_1160, 0xd960_0160, 0x3dc0_0160, 0x6f00_e400, 0x3a00_096d, 0xd500_401f, 0xd53b_240b]
-    {
+    // mrs x11, rndr; casat x11, x12, [x0]
+    for word in [
+        0x9e66_0000,
+        0x1931_1160,
+        0xd960_0160,
+        0x3dc0_0160,
+        0x6f00_e400,
+        0x3a00_096d,
+        0xd500_401f,
+        0xd53b_240b,
+        0xc9cb_7c0c,
+    ] {
         let what = "may change registers that are not known";
         assert_eq!(refused(&[Step::Instruction(word)]), step(what), "{word:#010x}");
     }

@@ -229,7 +229,7 @@ impl Reach<'_> {
         if matches!((instruction, result), (Some(Instruction::Load { .. }), Some((_, Value::Taken(_))))) {
             state.forget_slots();
         }
-        let written = RegisterAccess::of(word).writes;
+        let written = RegisterAccess::of(word).may_write(word);
         for number in (0..18).filter(|&number| !(written & Registers::x(number)).is_empty()) {
             let value = result.filter(|(to, _)| *to == number).map_or(Value::Any, |(_, value)| value);
             state.set(number, value)?;

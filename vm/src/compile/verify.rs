@@ -63,7 +63,7 @@ fn successors(word: u32, at: usize, words: usize, all: usize) -> Result<Successo
         _ if reads_system(word) || Instruction::decode(word).is_some() => {}
         _ => return Err("is not an instruction of a handler"),
     }
-    let is_right = (RegisterAccess::of(word).writes - OURS - Registers::FLAGS).is_empty()
+    let is_right = (RegisterAccess::of(word).may_write(word) - OURS - Registers::FLAGS).is_empty()
         && StackPointer::after(word) == StackPointer::Moved(0);
     if is_right { Ok(Successors::Falls) } else { Err("writes what it must not") }
 }

@@ -79,6 +79,16 @@ fn a_loop_that_looks_at_memory_again_and_again_waits() {
         found.as_deref(),
         Some("0x4 (root+0x4) reads the same address in each iteration of a loop that stores nothing")
     );
+    // Also from the stack, beside a comparison: ldr x8, [sp]; cmp x9, #0. Also authenticated: ldrab x8, [x0].
+    assert_eq!(suspected(&[0xf940_03e8, 0xf100_013f, branch_if_not(8, -8), RET]).as_deref(), Some(rereads));
+    assert_eq!(suspected(&[0xf8a0_0408, branch_if_not(8, -4), RET]).as_deref(), Some(rereads));
+    // Also beside what nothing is known about: a hint, paciasppc; and beside prfm pldl1keep, [x0].
+    for unknown in [0xd503_253f, 0xdac1_a3fe, 0xf980_0000] {
+        let found = suspected(&[LOAD, unknown, branch_if_not(8, -8), RET]);
+        assert_eq!(found.as_deref(), Some(rereads), "{unknown:#010x}");
+    }
+    // Also by a load-exclusive without a store.
+    assert_eq!(suspected(&[LDXR, NOP, branch_if_not(8, -8), RET]).as_deref(), Some("0x0 (root) compares"));
     // wfe; isb; also in an endless loop.
     for pause in [0xd503_205f, 0xd503_3fdf] {
         assert_eq!(suspected(&[pause, jump(-4)]).as_deref(), Some("0x0 (root) pauses in a loop"));
@@ -95,4 +105,6 @@ fn a_loop_that_goes_through_memory_does_not_wait() {
     assert_eq!(suspected(&[0x3868_692b, ADD, branch_if_not(11, -8), RET]), None);
     // str x8, [x1]: the stored value may be the one that is read.
     assert_eq!(suspected(&[LOAD, 0xf900_0028, branch_if_not(8, -8), RET]), None);
+    // stgp x1, x2, [x3]; st1 {v0.16b}, [x3].
+    assert_eq!(suspected(&[LOAD, 0x6900_0861, branch_if_not(8, -8), RET]), None);
 }
