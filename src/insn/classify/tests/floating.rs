@@ -52,8 +52,9 @@ fn floating_point_is_what_another_decoder_says() {
     let decoder = InstDecoder::default();
     let mut instruction = Instruction::default();
     let (mut floating, mut others) = (0, 0);
-    // All upper halves, with lower halves in which every field takes several values.
-    for upper in 0..=u32::from(u16::MAX) {
+    // All upper halves, with lower halves in which every field takes several values. In Miri, one in 499.
+    let apart = if cfg!(miri) { 499 } else { 1 };
+    for upper in (0..=u32::from(u16::MAX)).step_by(apart) {
         for lower in [0x0000, 0x0420, 0x0c41, 0x1062, 0x2083, 0x48a4, 0x5800, 0x7c1f, 0x8420, 0xa462, 0xd883, 0xfc20] {
             let word = upper << 16 | lower;
             if decoder.decode_into(&mut instruction, &mut U8Reader::new(&word.to_le_bytes())).is_err() {
@@ -78,5 +79,6 @@ fn floating_point_is_what_another_decoder_says() {
             }
         }
     }
-    assert!(floating > 10_000 && others > 100_000, "{floating} with, {others} without floating-point registers");
+    let is_enough = floating > 10_000 / apart && others > 100_000 / apart;
+    assert!(is_enough, "{floating} with, {others} without floating-point registers");
 }
