@@ -41,7 +41,7 @@ const fn bit(word: u32, number: u32) -> bool {
 
 /// The signed field of `length` bits that begins at bit `low`.
 #[inline(always)]
-const fn signed(word: u32, low: u32, length: u32) -> i64 {
+pub(super) const fn signed(word: u32, low: u32, length: u32) -> i64 {
     ((word << (32 - low - length)).cast_signed() >> (32 - length)) as i64
 }
 

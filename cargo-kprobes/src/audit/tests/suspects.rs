@@ -105,6 +105,6 @@ fn a_loop_that_goes_through_memory_does_not_wait() {
     assert_eq!(suspected(&[0x3868_692b, ADD, branch_if_not(11, -8), RET]), None);
     // str x8, [x1]: the stored value may be the one that is read.
     assert_eq!(suspected(&[LOAD, 0xf900_0028, branch_if_not(8, -8), RET]), None);
-    // stgp x1, x2, [x3]; st1 {v0.16b}, [x3].
+    // stgp x1, x2, [x3].
     assert_eq!(suspected(&[LOAD, 0x6900_0861, branch_if_not(8, -8), RET]), None);
 }
