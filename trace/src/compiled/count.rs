@@ -47,16 +47,11 @@ impl Steps {
         }
     }
 
-    /// Counts by the exponent of the next power of two, which is 64 minus the leading zeros of the number less one. The
-    /// hit goes to the word for that number of zeros.
+    /// Counts by the exponent of the next power of two, which is 64 minus the leading zeros of the number less one,
+    /// modulo 64. The hit goes to the word for that number of zeros.
     fn count_exponent(&mut self, number: Number, distance: u64) -> Result<(), NoCode> {
         let number = self.number(number, SPARE)?;
-        self.instructions([
-            // Subtract one, but leave 0 as it is.
-            compute::compute(Binary::SubtractFlags, ZERO, ZERO, number),
-            compute::compute(Binary::SubtractCarry, SPARE, number, ZERO),
-            compute::leading_zeros(SPARE, SPARE),
-        ])?;
+        self.instructions([encode::subtract(SPARE, number, 1), compute::leading_zeros(SPARE, SPARE)])?;
         self.push(Step::Number(OTHER, distance))?;
         self.instructions([compute::add_shifted(OTHER, OTHER, SPARE, 3)])?;
         if Snippet::has_atomics() {

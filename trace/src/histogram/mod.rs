@@ -37,7 +37,7 @@ use crate::fetch::RegisterPart;
 use crate::filter::{HitString, Number};
 use crate::ring::Rings;
 use parse::{Modifier, Sort, Sum};
-use table::Shape;
+use table::{EXPONENTS, Shape};
 
 /// The largest number of values besides hits.
 const VALUES_MAX: usize = 2;
@@ -237,7 +237,8 @@ impl Histogram {
         for zeros in (0..=64).filter(|_| self.exponents.is_some()) {
             let hits = self.exponents.as_ref().map_or(0, |words| words.sum(zeros));
             if hits > 0 {
-                fallible::push(&mut reading.entries, fallible::collect([64 - zeros as u64, hits])?)?;
+                let exponent = (64 - zeros as u64) % EXPONENTS;
+                fallible::push(&mut reading.entries, fallible::collect([exponent, hits])?)?;
             }
         }
         reading.merge(self.key_words(), 1 + self.values.len());

@@ -82,7 +82,9 @@ fn keys_are_shown_as_their_modifiers_say() {
     );
     assert_tried!(line("x.log2", 1000), "{ x: ~ 2^10 } hitcount:          1");
     assert_tried!(line("x.log2", 0), "{ x: ~ 2^0  } hitcount:          1");
-    assert_tried!(line("x.log2", u64::MAX), "{ x: ~ 2^64 } hitcount:          1");
+    assert_tried!(line("x.log2", 1 << 63), "{ x: ~ 2^63 } hitcount:          1");
+    assert_tried!(line("x.log2", (1 << 63) + 1), "{ x: ~ 2^0  } hitcount:          1");
+    assert_tried!(line("x.log2", u64::MAX), "{ x: ~ 2^0  } hitcount:          1");
     assert_tried!(line("x.buckets=100", 1234), "{ x: ~ 1200-1299 } hitcount:          1");
     assert_tried!(
         line("common_pid.execname", 0),

@@ -348,7 +348,7 @@ fn a_histogram_has_to_leave_memory() {
     for (text, needed) in tried([
         ("hist:keys=u:size=256", 2 * 256 * 32),
         // Stubs count in per-CPU words, which are allocated for the largest number of CPUs.
-        ("hist:keys=u.log2:size=256", 65 * 32 + CpuWords::bytes() / 2),
+        ("hist:keys=u.log2:size=256", 64 * 32 + CpuWords::bytes() / 2),
         ("hist:keys=u,s:vals=x:size=256", 2 * 256 * 4 + 257 * 4 * 8),
     ]) {
         let mut settings = Settings::new(true).unwrap();

@@ -241,10 +241,12 @@ impl Transform {
     }
 }
 
-/// Returns the exponent of the smallest power of two that is not below the number.
+/// Returns the exponent of the smallest power of two that is not below the number. Numbers above 2⁶³ have none, and are
+/// counted with 0 and 1, as in Linux on this architecture: `hist_field_log2` in `trace_events_hist.c` shifts 1 by 64
+/// bits then, which does not shift it at all.
 #[inline(always)]
 fn exponent(number: u64) -> u64 {
-    u64::from(64 - number.saturating_sub(1).leading_zeros())
+    u64::from((64 - number.wrapping_sub(1).leading_zeros()) % 64)
 }
 
 #[inline(always)]
