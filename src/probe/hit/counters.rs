@@ -58,6 +58,11 @@ impl Counters {
         self.0 as u64
     }
 
+    /// Returns the offset of the counts in the state of a CPU, in bytes, if they are a part of it.
+    pub(crate) fn offset_in_state(self) -> Option<u16> {
+        u16::try_from(self.0).ok().filter(|&offset| usize::from(offset) < size_of::<Cpu>())
+    }
+
     #[inline]
     fn of(self, cpu: &Cpu) -> &'static Counts {
         // SAFETY: the caller of `new` guarantees that counts which are never freed lie at this distance from every

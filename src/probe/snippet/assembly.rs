@@ -47,25 +47,6 @@ impl Snippet {
     fn words_of(&self, steps: usize, is_masked: bool) -> usize {
         self.steps.iter().take(steps).map(|step| step.words(is_masked, self.atomics)).sum()
     }
-
-    /// Writes the words that count the hit. The distance to the counts is the first number of the cell.
-    fn count(&self, out: &mut Writer<'_>) {
-        let distance = -4 * out.length as i64;
-        out.push(Branch::Literal(COUNTS).word(distance).unwrap_or(UNDEFINED));
-        if self.atomics {
-            out.push(compute::compute(Binary::Add, COUNTS, Self::CPU, COUNTS));
-            out.push(encode::add_to(Self::ONE, COUNTS));
-        } else {
-            out.push(encode::load_at(COUNT, Self::CPU, COUNTS));
-            out.push(encode::add(COUNT, COUNT, 1));
-            out.push(encode::store_at(COUNT, Self::CPU, COUNTS));
-        }
-    }
-
-    /// Returns the number of words that count the hit.
-    const fn count_words(&self) -> usize {
-        if self.atomics { 3 } else { 4 }
-    }
 }
 
 impl Inserted {
@@ -103,15 +84,13 @@ impl Inserted {
         let start = out.length;
         snippet.prologue(&mut out);
         let is_masked = snippet.is_masked;
-        let copy = out.length
-            + snippet.words_of(snippet.steps.len(), is_masked)
-            + snippet.count_words()
-            + usize::from(is_masked);
+        let copy =
+            out.length + snippet.words_of(snippet.steps.len(), is_masked) + self.count_words() + usize::from(is_masked);
         // The word that restores the masks, for exits with interrupts masked, and the branch to the stub.
         let call = copy + MAX_WORDS;
         let has_masks = is_masked || snippet.steps.contains(&Step::Mask);
         self.steps(&mut out, is_masked, call, call + usize::from(has_masks));
-        snippet.count(&mut out);
+        self.count(&mut out);
         if is_masked {
             out.push(encode::write_daif(MASKS));
         }
@@ -129,6 +108,40 @@ impl Inserted {
         }
         insn::branch(from, at(start))?;
         Ok((4 * (stub - start)) as u16)
+    }
+
+    /// Writes the words that count the hit: in a part of the state of the CPU, or at the distance from there that is the
+    /// first number of the cell.
+    fn count(&self, out: &mut Writer<'_>) {
+        const CPU: u8 = Snippet::CPU;
+        match (self.snippet().atomics, self.counters.offset_in_state()) {
+            (true, Some(offset)) => {
+                out.push(encode::add(COUNTS, CPU, offset));
+                out.push(encode::add_to(Snippet::ONE, COUNTS));
+            }
+            (true, None) => {
+                out.push_to(Branch::Literal(COUNTS), 0);
+                out.push(compute::compute(Binary::Add, COUNTS, CPU, COUNTS));
+                out.push(encode::add_to(Snippet::ONE, COUNTS));
+            }
+            (false, Some(offset)) => {
+                out.push(encode::load(Literal::Doubleword, COUNT, CPU, offset));
+                out.push(encode::add(COUNT, COUNT, 1));
+                out.push(encode::store(COUNT, CPU, offset));
+            }
+            (false, None) => {
+                out.push_to(Branch::Literal(COUNTS), 0);
+                out.push(encode::load_at(COUNT, CPU, COUNTS));
+                out.push(encode::add(COUNT, COUNT, 1));
+                out.push(encode::store_at(COUNT, CPU, COUNTS));
+            }
+        }
+    }
+
+    /// Returns the number of words that count the hit.
+    fn count_words(&self) -> usize {
+        let step = if self.snippet().atomics { 1 } else { 2 };
+        step + if self.counters.offset_in_state().is_some() { 1 } else { 2 }
     }
 
     /// Returns the kind of the cell for the snippet as the code of a return, which needs no more words than in a stub.
@@ -168,7 +181,7 @@ impl Inserted {
     pub(in crate::probe) fn masked_words(&self) -> usize {
         let snippet = self.snippet();
         let one = usize::from(snippet.atomics);
-        one + snippet.words_of(snippet.steps.len(), true) + snippet.count_words()
+        one + snippet.words_of(snippet.steps.len(), true) + self.count_words()
     }
 
     /// Writes the steps and the count of the hit, in code that has masked interrupts and found the state of the CPU.
@@ -182,7 +195,7 @@ impl Inserted {
         if snippet.is_of_returns {
             snippet.load_one(out);
         }
-        snippet.count(out);
+        self.count(out);
     }
 
     /// Writes the numbers that are loaded: the distance to the counts, the operand, and the numbers of the steps.
