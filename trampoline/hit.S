@@ -7,14 +7,12 @@
 //   POINT_*        offsets in `Point`. At its beginning are the handler and the counts of its first armed probe.
 //                  POINT_ADDRESS is that armed probe's address, which the post-handler follows. FULL and LEAN are each
 //                  a handler and its counts. The slot follows SHORTCUT. OPERANDS are three doublewords.
-//   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and the slots
-//                  follow OWNER
-//   SLOT_SHIFT     log2 of the distance between the slots of two CPUs; the slots are in the order of the CPUs' numbers
+//   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and SLOT follows
+//                  CODE, and OWNER follows SLOT
 //   TABLE_*        offsets in `Table`: the number of pages follows BASE
 //   ENTRY_*        offsets in `Entry`: ARGUMENTS and the registers after them; CPU, then the armed probe; LINK, then
 //                  the masks
-//   CPU_STEP       offset in `Cpu` of: stepping, slot, told, interrupt_masks. `busy` and the number are at its
-//                  beginning
+//   CPU_STEP       offset in `Cpu` of: stepping, slot, post_point, interrupt_masks. `busy` is at its beginning
 //   CPU_STEPPING   the value of `busy` while a step is in progress after which a post-handler is called
 //   FULL_CELL      distance from the return address of a full stub's call to the word with the address of the point's
 //                  cell
@@ -68,14 +66,15 @@
 .endm
 
 // Takes the instance out of this CPU's slot of a return probe.
-// In: x10 = the slots of the probe, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the address in TPIDR_EL1. Goes
-// to `\none`, with nothing taken, if the slot is empty or a hit is being handled. Clobbers: x10, x13.
+// In: x10 = the distance from the state of a CPU to its slot, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the
+// address in TPIDR_EL1. Goes to `\none`, with nothing taken, if the slot is empty or a hit is being handled. Clobbers:
+// x10, x13.
 .macro kprobes_returns_take none
     mrs     x12, tpidr_el1
     ldr     x11, [x12, #:lo12:kprobes_cpu_offset]
-    ldp     x13, x11, [x11]                 // busy, the number of the CPU
+    ldr     x13, [x11]                      // busy
     cbnz    x13, \none
-    add     x10, x10, x11, lsl #{SLOT_SHIFT}
+    add     x10, x11, x10
 9:  ldaxr   x11, [x10]
     cbz     x11, \none
     stxr    w13, xzr, [x10]

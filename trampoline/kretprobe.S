@@ -1,8 +1,8 @@
 // The trampolines that return-probed functions return to.
 //
 // Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* in `Instance`, RETURNS_* in
-// `ReturnProbe`, RETURN_* in `Return`, CPU_NUMBER in `Cpu`, LEAN_DISTANCE between the two trampolines, in which only
-// one bit is set, TRAMPOLINES_SIZE, twice that, and those of hit.S.
+// `ReturnProbe`, RETURN_* in `Return`, LEAN_DISTANCE between the two trampolines, in which only one bit is set,
+// TRAMPOLINES_SIZE, twice that, and those of hit.S.
 //
 // The hit at the entry has replaced the true return address by the address of one of the trampolines, so a RET arrives
 // here with the caller's stack pointer. `kretprobe_trampoline` saves the whole register file, finds the true return
@@ -16,6 +16,18 @@
 // No exception return is used: it would have to compose all of PSTATE, including fields that only some CPUs can read.
 // Flags and interrupt masks are restored individually instead, and the rest of PSTATE is never touched.
 
+// Takes the call, the newest of the task, out of the list, and gives back its instance.
+// In: as at `kretprobe_lean_leave_kept`. Out: x30 = the true return address. Goes to `kretprobe_lean_recycle` if the
+// slot is not empty. Clobbers: x12, x14.
+.macro kretprobe_lean_end_call
+    ldp     x30, x12, [x15, #{INSTANCE_STACK_POINTER} + 8]
+    str     x12, [x16, #:lo12:kprobes_calls_offset]
+    ldr     x12, [x9, x14]
+    cbnz    x12, kretprobe_lean_recycle
+    add     x14, x9, x14
+    stlr    x15, [x14]                      // as in `kretprobe_give_back`
+.endm
+
     .pushsection .kprobes.text.kretprobe, "ax"
 
 // The trampoline of a return probe with a snippet (`probe::snippet`), or with a handler that sees only results
@@ -23,12 +35,11 @@
 // call stays in the list of the task until the snippet or the handler is done: unusual cases continue at
 // `kretprobe_trampoline`, which finds everything as if this had not run.
 //
-// In: sp and all registers as the function returned them. Out: at the snippet, with x9 = this CPU's state, x10 = the
-// return probe, x11 = the return address, x14 = the slots of the return probe, x15 = the instance, x16 = the address in
-// TPIDR_EL1, x17 = DAIF, interrupts masked. The snippet goes on at `kretprobe_lean_leave` or at
-// `kretprobe_lean_unusual`, with x9 and x17 unchanged, having changed only x10 to x16, x30 and the flags. If it has not
-// changed x15 and x16 either, it goes on at `kretprobe_lean_leave_call`; and if it has not changed x14 to x16, at
-// `kretprobe_lean_leave_kept`.
+// In: sp and all registers as the function returned them. Out: at the snippet, with x9 = this CPU's state, x11 = the
+// return address, x14 = the distance from that state to the slot, x15 = the instance, x16 = the address in TPIDR_EL1,
+// x17 = DAIF, interrupts masked. The snippet goes on at `kretprobe_lean_leave` or at `kretprobe_lean_unusual`, with x9
+// and x17 unchanged, having changed only x10 to x16, x30 and the flags. If it has not changed x15 and x16 either, it
+// goes on at `kretprobe_lean_leave_call`; and if it has not changed x14 to x16, at `kretprobe_lean_leave_kept`.
 // Clobbers: x9 to x17, flags.
     .balign {TRAMPOLINES_SIZE}
     .global kretprobe_lean
@@ -41,9 +52,8 @@ kretprobe_lean:
     ldp     x12, x11, [x15, #{INSTANCE_STACK_POINTER}]
     cmp     sp, x12
     b.ne    kretprobe_lean_unusual
-    ldp     x10, x14, [x15, #{INSTANCE_OWNER}]
+    ldp     x12, x14, [x15, #{INSTANCE_CODE}]
     ldr     x9, [x16, #:lo12:kprobes_cpu_offset]
-    ldr     x12, [x10, #{RETURNS_CODE}]
     ret     x12                             // RET, because BR would set PSTATE.BTYPE
     .global kretprobe_lean_unusual
 kretprobe_lean_unusual:
@@ -55,16 +65,10 @@ kretprobe_lean_leave:
     ldr     x15, [x16, #:lo12:kprobes_calls_offset]
     .global kretprobe_lean_leave_call
 kretprobe_lean_leave_call:
-    ldr     x14, [x15, #{INSTANCE_OWNER} + 8]
+    ldr     x14, [x15, #{INSTANCE_SLOT}]
     .global kretprobe_lean_leave_kept
 kretprobe_lean_leave_kept:
-    ldp     x30, x12, [x15, #{INSTANCE_STACK_POINTER} + 8]
-    ldr     x10, [x9, #{CPU_NUMBER}]
-    str     x12, [x16, #:lo12:kprobes_calls_offset]
-    add     x14, x14, x10, lsl #{SLOT_SHIFT}
-    ldr     x12, [x14]
-    cbnz    x12, kretprobe_lean_recycle
-    stlr    x15, [x14]                      // as in `kretprobe_give_back`
+    kretprobe_lean_end_call
 kretprobe_lean_return:
     msr     daif, x17
     ret
@@ -124,7 +128,7 @@ kretprobe_entered:
     kprobes_frame_store_state
     str     x4, [x22, #:lo12:kprobes_calls_offset] // from here on the frame has the true return address
     ldr     x24, [x22, #:lo12:kprobes_cpu_offset]
-    ldp     x10, x23, [x19, #{INSTANCE_OWNER}]
+    ldp     x23, x10, [x19, #{INSTANCE_SLOT}]
     ldr     x9, [x10, #{RETURNS_HANDLER}]
     cbz     x9, kretprobe_retired
     ldr     x10, [x10, #{RETURNS_COUNTERS}]
@@ -137,10 +141,9 @@ kretprobe_entered:
     blr     x9
     str     xzr, [x24]
 kretprobe_give_back:
-    ldr     x9, [x24, #{CPU_NUMBER}]
-    add     x23, x23, x9, lsl #{SLOT_SHIFT}
-    ldr     x9, [x23]
+    ldr     x9, [x24, x23]
     cbnz    x9, kretprobe_recycle
+    add     x23, x24, x23
     // The slot is still empty: other CPUs do not fill it. Release: a CPU that finds the instance there also sees what
     // the handler has stored.
     stlr    x19, [x23]
@@ -202,16 +205,14 @@ kretprobe_move:
     kprobes_frame_move
     b       kretprobe_load
     .size   kretprobe_trampoline, . - kretprobe_trampoline
-    .global kretprobe_end
-kretprobe_end:
 
 // What `kretprobe_lean` goes on at for a return probe whose handler sees only a `Return`.
-// In: as at a snippet. Out: at `kretprobe_lean_leave_kept`, with all registers that a snippet may not change as they
-// were.
+// In: as at a snippet. Out: at the true return address, with all registers that a snippet may not change as they were.
     .balign 64
     .global kretprobe_result
     .type   kretprobe_result, %function
 kretprobe_result:
+    ldr     x10, [x15, #{INSTANCE_OWNER}]
     ldp     x13, x12, [x10, #{RETURNS_COUNTERS}] // the count, the handler
     stp     x29, x11, [sp, #-{RETURN_SIZE}]!
     mov     x29, sp
@@ -231,14 +232,18 @@ kretprobe_result:
     ldp     x9, x15, [sp, #{RETURN_CPU}]
     ldp     x16, x17, [sp, #{RETURN_CPU} + 16]
     str     xzr, [x9]
-    ldr     x14, [x15, #{INSTANCE_OWNER} + 8]
+    ldr     x14, [x15, #{INSTANCE_SLOT}]
     ldp     x8, x18, [sp, #{RETURN_RESULTS} + 64]
     ldp     x6, x7, [sp, #{RETURN_RESULTS} + 48]
     ldp     x4, x5, [sp, #{RETURN_RESULTS} + 32]
     ldp     x2, x3, [sp, #{RETURN_RESULTS} + 16]
     ldp     x0, x1, [sp, #{RETURN_RESULTS}]
     ldr     x29, [sp], #{RETURN_SIZE}
-    b       kretprobe_lean_leave_kept
+    kretprobe_lean_end_call
+    msr     daif, x17
+    ret
     .size   kretprobe_result, . - kretprobe_result
+    .global kretprobe_end
+kretprobe_end:
 
     .popsection

@@ -2,7 +2,7 @@
 //!
 //! It does what `kprobes_follow` in `trampoline/hit.S` does in the usual case: it takes the instance out of this CPU's
 //! slot, makes it the newest call of the task, and has the function return to the trampoline. If the slot is empty, or
-//! a handler is running, it goes on at the stub. The address of the slots is a number in the cell, so the code serves
+//! a handler is running, it goes on at the stub. The distance to the slot is a number in the cell, so the code serves
 //! only one probe. It changes registers, so it is only used where these are dead.
 //!
 //! Another probe of the same instruction may have a snippet. The snippet is placed within this code, where the call is
@@ -19,13 +19,12 @@
 //! ```
 
 use super::check::Site;
-use super::hit::cpu::Cpu;
-use super::hit::instance::{Instance, Pool, Slot};
+use super::hit::instance::Instance;
 use super::hit::origin::Cell;
 use super::hit::stub;
 use super::hit::this_cpu;
 use super::snippet::{Inserted, Writer};
-use crate::insn::encode::compute::{self, Branch};
+use crate::insn::encode::compute::{self, Binary, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS, SP};
 use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, Relocation};
 use crate::platform;
@@ -39,10 +38,11 @@ pub(super) struct At<'a> {
     pub(super) guard: Guard,
 }
 
-/// The return probe for which calls are followed: its slots, and the virtual address that functions return to.
+/// The return probe for which calls are followed: the distance from the state of a CPU to its slot, in bytes, and the
+/// virtual address that functions return to.
 #[derive(Clone, Copy)]
 pub(super) struct Followed {
-    pub(super) slots: *const Slot,
+    pub(super) slot: u64,
     pub(super) to_return: u64,
 }
 
@@ -58,7 +58,7 @@ const ZERO: u8 = 31;
 const LINK: u8 = 30;
 
 /// The number of words that take the call back.
-const UNDO: usize = 8;
+const UNDO: usize = 7;
 
 /// Returns the number of words that follow a call, without the two that go on at the copy.
 fn follow_words() -> usize {
@@ -86,8 +86,8 @@ pub(super) fn build(
     if let Some(inserted) = inserted {
         inserted.numbers(&mut out);
     }
-    let slots = out.length;
-    out.number(followed.slots.expose_provenance() as u64);
+    let slot = out.length;
+    out.number(followed.slot);
     let trampoline = out.length;
     out.number(followed.to_return);
     let start = out.length;
@@ -99,11 +99,11 @@ pub(super) fn build(
     out.push(MASK_INTERRUPTS);
     out.push(compute::read_thread(THREAD));
     out.push(encode::load(Literal::Doubleword, CPU, THREAD, platform::cpu_offset()));
-    out.push_to(Branch::Literal(SLOT), slots);
-    // Loads `busy`, which is not 0 if a handler is running, and the number of the CPU.
-    out.push(encode::load_pair(INSTANCE, OTHER, CPU, 0));
+    out.push_to(Branch::Literal(SLOT), slot);
+    // Loads `busy`, which is not 0 if a handler is running.
+    out.push(encode::load(Literal::Doubleword, INSTANCE, CPU, 0));
     out.push_to(Branch::NotZero(INSTANCE), leave);
-    out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
+    out.push(compute::compute(Binary::Add, SLOT, CPU, SLOT));
     if this_cpu::has_atomics() {
         out.push(compute::swap_acquire(ZERO, INSTANCE, SLOT));
         out.push_to(Branch::Zero(INSTANCE), leave);
@@ -136,9 +136,8 @@ pub(super) fn build(
         out.push(encode::load(Literal::Doubleword, INSTANCE, THREAD, calls));
         out.push(encode::load(Literal::Doubleword, OTHER, INSTANCE, Instance::NEXT as u16));
         out.push(encode::store(OTHER, THREAD, calls));
-        out.push_to(Branch::Literal(SLOT), slots);
-        out.push(encode::load(Literal::Doubleword, OTHER, CPU, Cpu::NUMBER as u16));
-        out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
+        out.push_to(Branch::Literal(SLOT), slot);
+        out.push(compute::compute(Binary::Add, SLOT, CPU, SLOT));
         // As in `Pool::give_back`: back to the slot that it came from, which no other CPU fills.
         out.push(compute::store_release(INSTANCE, SLOT));
     }

@@ -7,7 +7,7 @@ use core::ops::{Deref, Range};
 use fallible::OutOfMemory;
 
 use super::aliasable::AliasableBox;
-use super::hit::instance::{Instance, Pool, Slot};
+use super::hit::instance::{Instance, Pool};
 use super::hit::point::Handlers;
 use super::hit::result::ResultHandler;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe, Returned};
@@ -272,6 +272,5 @@ pub(super) fn make_pool(count: u32, data_words: usize) -> Option<Pool> {
     let words = (count as usize).checked_mul(data_words)?;
     let instances = fallible::boxed_slice((0..count).map(|index| Instance::free(index, count))).ok()?;
     let data = fallible::boxed_slice((0..words).map(|_| UnsafeCell::new(0))).ok()?;
-    let slots = fallible::boxed_slice((0..platform::cpus()).map(|_| Slot::default())).ok()?;
-    Some(Pool::new(slots, instances, data, data_words))
+    Some(Pool::new(instances, data, data_words))
 }

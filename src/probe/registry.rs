@@ -361,7 +361,7 @@ impl Registry {
                 let may_be_led = HAS_STUBS && inserted.is_none() && fastest >= Mode::Optimized;
                 let lead = || self.lead_to_result(address, return_probe, lean_obstacle, checker);
                 let obstacle = may_be_led.then(lead).flatten();
-                ReturnProbe::register(return_probe, counters, data, obstacle);
+                ReturnProbe::register(return_probe, counters, self.counters.take()?, data, obstacle);
                 Counters::SINK
             }
         };
@@ -376,7 +376,7 @@ impl Registry {
         if let Some(entry) = self.entries.get_or_add(address, page, new)? {
             if entry.probes.push(probe).is_none() {
                 // SAFETY: the reference has not left this function, so no point and no CPU knows the probe.
-                unsafe { self.free(probe) };
+                unsafe { self.free_with_slots(probe) };
                 return None;
             }
             entry.lean_obstacle = entry.lean_obstacle.or(lean_obstacle);
@@ -480,7 +480,7 @@ impl Registry {
         }
     }
 
-    /// Frees a probe and its counts. Returns the number of hits that it has missed.
+    /// Frees a probe and its counts, but not the slots of a return probe. Returns the number of hits that it has missed.
     ///
     /// # Safety
     ///
@@ -498,6 +498,19 @@ impl Registry {
         // more (see # Safety).
         unsafe { self.probes.remove(probe.place()) };
         missed
+    }
+
+    /// Frees a probe, its counts and, if it is a return probe, the slots of its instances.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`free`](Self::free).
+    unsafe fn free_with_slots(&mut self, probe: ProbeRef) {
+        if let Handlers::Return(return_probe) = &probe.handlers {
+            self.counters.give_back(return_probe.slots());
+        }
+        // SAFETY: the caller guarantees that no CPU knows the probe, and that it is in no call (see # Safety).
+        unsafe { self.free(probe) };
     }
 
     /// Frees the unregistered return probes that have no more calls in progress, and the cells that tasks have left. If
@@ -518,7 +531,7 @@ impl Registry {
             {
                 // SAFETY: the probe was unregistered before it got into `lingering`, none of its calls is in progress,
                 // and `change` has held every CPU since the last one ended.
-                unsafe { self.free(ended) };
+                unsafe { self.free_with_slots(ended) };
             }
         }
         if self.entries.len() == 0 {

@@ -239,10 +239,11 @@ fn first_difference<'a>(expected: &[Sample], found: &'a [Sample]) -> Option<(usi
     })
 }
 
-/// Returns the virtual address range of the trampoline of return probes, with both of its entries.
+/// Returns the virtual address range of the trampoline of return probes, with both of its entries, and of the routine
+/// that calls handlers of results.
 pub fn trampoline() -> Range<usize> {
     let range = |name| fixture::range_of(symbol::find(name).next().expect("it is in the image").address as usize);
-    range("kretprobe_lean").start..range("kretprobe_trampoline").end
+    range("kretprobe_lean").start..range("kretprobe_result").end
 }
 
 /// Returns the instructions of the trampoline that run with interrupts unmasked.

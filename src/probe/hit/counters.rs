@@ -64,7 +64,7 @@ impl Counters {
     }
 
     #[inline]
-    fn of(self, cpu: &Cpu) -> &'static Counts {
+    pub(super) fn of(self, cpu: &Cpu) -> &'static Counts {
         // SAFETY: the caller of `new` guarantees that counts which are never freed lie at this distance from every
         // CPU's state; the sink is a part of the state.
         unsafe { &*ptr::with_exposed_provenance(ptr::from_ref(cpu).expose_provenance().wrapping_add(self.0)) }
@@ -131,7 +131,7 @@ impl Counters {
 
     /// Returns the counts of the CPU with the number `cpu`, which is below the number of CPUs.
     #[inline]
-    fn on(self, cpu: usize) -> &'static Counts {
+    pub(super) fn on(self, cpu: usize) -> &'static Counts {
         let first = Cpu::first().expose_provenance().wrapping_add(self.0);
         // SAFETY: the caller of `new` guarantees counts for each CPU, `STRIDE` bytes apart. The sinks and the counts of
         // `in_states`, which are parts of the states, are that far apart, too.

@@ -33,8 +33,6 @@ use crate::platform;
 pub struct Cpu {
     /// What the CPU is doing. While a handler runs, the assembly stores the address of a point here.
     busy: AtomicU64,
-    /// The number of the CPU: numbers are dense from 0. Stored whenever the state is looked up by number.
-    number: AtomicUsize,
     /// The point whose instruction is being stepped.
     stepping: AtomicPtr<Point>,
     /// The virtual address of the slot.
@@ -52,13 +50,14 @@ pub struct Cpu {
     counts: [Counts; Cpu::COUNTS],
 }
 
-/// Bytes of the state in front of `counts`: six words, the sink, and what the CPU knows of its watchpoints.
+/// Bytes of the state in front of `counts`: five words, the sink, and what the CPU knows of its watchpoints.
 const END: usize = {
     #[cfg(feature = "watchpoints")]
     const WATCHPOINTS: usize = size_of::<WatchpointState>();
     #[cfg(not(feature = "watchpoints"))]
     const WATCHPOINTS: usize = 0;
-    (6 * size_of::<u64>() + size_of::<Counts>() + WATCHPOINTS).next_multiple_of(align_of::<Counts>())
+    let words = (5 * size_of::<u64>()).next_multiple_of(align_of::<Counts>());
+    (words + size_of::<Counts>() + WATCHPOINTS).next_multiple_of(align_of::<Counts>())
 };
 
 /// In `busy`: an instruction is being stepped.
@@ -96,8 +95,8 @@ unsafe extern "Rust" {
 static kprobes_platform_states: CpuStates<{ platform::HOST_CPUS }> = CpuStates::new();
 
 const _: () = {
-    assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, counts) == END && Cpu::COUNTS >= 2);
-    assert!(offset_of!(Cpu, busy) == 0 && Cpu::NUMBER == 8);
+    assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, counts) == END && Cpu::COUNTS >= 3);
+    assert!(offset_of!(Cpu, busy) == 0);
     assert!(offset_of!(Cpu, slot) == Cpu::STEP + 8 && offset_of!(Cpu, post_point) == Cpu::STEP + 16);
     assert!(offset_of!(Cpu, interrupt_masks) == Cpu::STEP + 24);
 };
@@ -106,7 +105,6 @@ impl Cpu {
     // For the assembly: the offsets of the state of a step and of the sink of counts, and the value of `busy` during a
     // step after which post-handlers are called.
     pub(super) const STEP: usize = offset_of!(Self, stepping);
-    pub(in crate::probe) const NUMBER: usize = offset_of!(Self, number);
     pub(super) const SINK: usize = offset_of!(Self, sink);
     /// The number of probes whose counts are a part of the state, and the offset of the first of them.
     pub(in crate::probe) const COUNTS: usize = (STRIDE - END) / size_of::<Counts>();
@@ -117,7 +115,6 @@ impl Cpu {
     const fn new() -> Self {
         Self {
             busy: AtomicU64::new(0),
-            number: AtomicUsize::new(0),
             stepping: AtomicPtr::new(ptr::null_mut()),
             slot: AtomicUsize::new(0),
             post_point: AtomicPtr::new(ptr::null_mut()),
@@ -149,15 +146,7 @@ impl Cpu {
         let number = if number < platform::cpus() { number } else { 0 };
         // SAFETY: `platform!` makes at least as many states as `cpus` may return, by the contract of `Platform`, and
         // only their atomic fields are ever written.
-        let state = unsafe { &*Self::first().add(number) };
-        state.number.store(number, Relaxed);
-        state
-    }
-
-    /// Returns the number of the CPU.
-    #[inline]
-    pub(crate) fn number(&self) -> usize {
-        self.number.load(Relaxed)
+        unsafe { &*Self::first().add(number) }
     }
 
     /// Returns whether a hit is being handled, so that another hit must not call handlers.

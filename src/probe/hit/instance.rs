@@ -1,10 +1,10 @@
 //! The instances of a return probe: one for each call that can be in progress, allocated when the probe is registered.
 //!
-//! A free instance is in a slot or in a shared list. Every CPU has a slot for one instance. Only that CPU fills it,
-//! with the instance of a call that has returned on it. The slot is emptied by compare-and-swap: by its CPU when the
-//! next call begins, or by another CPU that finds no other instance. So calls that do not overlap take and give back
-//! the same instance, in a few instructions, and no cache line moves between CPUs. Instances that do not fit into the
-//! slots are in a list that all CPUs share.
+//! A free instance is in a slot or in a shared list. Every CPU has a slot for one instance, in memory of its own. Only
+//! that CPU fills it, with the instance of a call that has returned on it. The slot is emptied by compare-and-swap: by
+//! its CPU when the next call begins, or by another CPU that finds no other instance. So calls that do not overlap take
+//! and give back the same instance, in a few instructions, and no cache line moves between CPUs. Instances that do not
+//! fit into the slots are in a list that all CPUs share.
 //!
 //! The list is a stack of indices with a tag, changed by compare-and-swap. The tag changes with every operation.
 //! Without it, an instance could be taken, given back and be on top again, with another successor, between the load and
@@ -17,9 +17,12 @@ use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::counters::{Counters, Counts};
 use super::cpu::Cpu;
 use super::returns::ReturnProbe;
+use super::trampoline;
 use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use crate::platform;
 use crate::probe::aliasable::AliasableBox;
 
 /// A call in progress of a return-probed function.
@@ -38,16 +41,19 @@ pub(crate) struct Instance {
     pub(super) next: AtomicPtr<Instance>,
     /// How the instance relates to the newest hit: one of the constants below.
     pub(super) hit: AtomicU64,
+    /// The virtual address at which `kretprobe_lean` goes on when the call returns: code of the owner; code that leaves
+    /// the call to the trampoline; or code that only returns.
+    code: AtomicU64,
+    /// The distance from the state of a CPU to its slot in the owner's pool, in bytes.
+    slot: AtomicU64,
     /// The probe that owns the instance.
     owner: AtomicPtr<ReturnProbe>,
-    /// The slots of the owner's pool.
-    slots: AtomicPtr<Slot>,
     index: u32,
     next_free: AtomicU32,
 }
 
-// The assembly stores and loads the first two fields as a pair, the next two, and the second and third; it loads
-// `owner` and `slots` as a pair.
+// The assembly stores and loads the first two fields as a pair, the next two, and the second and third; it loads `code`
+// and `slot` as a pair, and `slot` and `owner`.
 const _: () = {
     // The atomics of a model are larger.
     let is_model = cfg!(all(test, loom));
@@ -55,8 +61,8 @@ const _: () = {
     assert!(is_model || offset_of!(Instance, return_address) == Instance::STACK_POINTER + 8);
     assert!(is_model || Instance::NEXT == Instance::RETURN_ADDRESS + 8);
     assert!(is_model || offset_of!(Instance, hit) == Instance::NEXT + 8);
-    assert!(is_model || offset_of!(Instance, slots) == Instance::OWNER + 8);
-    assert!(is_model || size_of::<Slot>() == 1 << Pool::SLOT_SHIFT);
+    assert!(is_model || Instance::SLOT == offset_of!(Instance, code) + 8);
+    assert!(is_model || Instance::OWNER == Instance::SLOT + 8);
 };
 
 impl Instance {
@@ -64,6 +70,9 @@ impl Instance {
     pub(in crate::probe) const STACK_POINTER: usize = offset_of!(Self, stack_pointer);
     pub(in crate::probe) const RETURN_ADDRESS: usize = offset_of!(Self, return_address);
     pub(in crate::probe) const NEXT: usize = offset_of!(Self, next);
+    #[cfg(target_os = "none")]
+    pub(super) const CODE: usize = offset_of!(Self, code);
+    pub(super) const SLOT: usize = offset_of!(Self, slot);
     pub(super) const OWNER: usize = offset_of!(Self, owner);
 
     /// [`hit`](Self::hit): the hit has put only this instance into the list. The assembly stores a zero.
@@ -81,8 +90,9 @@ impl Instance {
             return_address: AtomicU64::new(0),
             next: AtomicPtr::default(),
             hit: AtomicU64::new(Self::ALONE),
+            code: AtomicU64::new(trampoline::lean_unusual_address()),
+            slot: AtomicU64::new(0),
             owner: AtomicPtr::default(),
-            slots: AtomicPtr::default(),
             index,
             next_free: AtomicU32::new(if index + 1 == count { NONE } else { index + 1 }),
         }
@@ -103,8 +113,7 @@ const NONE: u32 = u32::MAX;
 /// The instances of one return probe, and the words of private data that each has.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// One slot for each CPU, in the order of their numbers.
-    slots: AliasableBox<[Slot]>,
+    slots: Slots,
     instances: AliasableBox<[Instance]>,
     data: Box<[UnsafeCell<u64>]>,
     data_words: usize,
@@ -112,10 +121,70 @@ pub(crate) struct Pool {
     free: AtomicU64,
 }
 
-/// A free instance that a CPU has given back, or null. It has a cache line of its own.
+/// The slots of a pool, one for each CPU. They lie where counts would, so that each CPU finds its slot as it finds
+/// counts, by its distance from the state of the CPU. A pool has them once its probe is being registered.
+#[cfg(not(all(test, loom)))]
+#[derive(Debug)]
+struct Slots(Counters);
+
+#[cfg(not(all(test, loom)))]
+impl Slots {
+    const fn none() -> Self {
+        Self(Counters::SINK)
+    }
+
+    fn new(words: Counters) -> Self {
+        Self(words)
+    }
+
+    /// Returns the slot of the CPU with the number `cpu`, which is below the number of CPUs.
+    #[inline]
+    fn on(&self, cpu: usize) -> &Slot {
+        Self::slot(self.0.on(cpu))
+    }
+
+    /// Returns the slot of `cpu`.
+    #[inline]
+    fn of(&self, cpu: &Cpu) -> &Slot {
+        Self::slot(self.0.of(cpu))
+    }
+
+    #[inline]
+    fn slot(counts: &Counts) -> &Slot {
+        // SAFETY: counts are two words that may change while they are shared, and a slot is one such word. The counts
+        // of a pool belong to it alone, from `Pool::set_slots` on.
+        unsafe { &*ptr::from_ref(counts).cast() }
+    }
+}
+
+/// The slots of a pool in a model, which knows only of words that it has made itself.
+#[cfg(all(test, loom))]
+#[derive(Debug)]
+struct Slots(Box<[Slot]>);
+
+#[cfg(all(test, loom))]
+impl Slots {
+    fn none() -> Self {
+        Self(Box::default())
+    }
+
+    fn new(_: Counters) -> Self {
+        Self((0..crate::platform::cpus()).map(|_| Slot::default()).collect())
+    }
+
+    fn on(&self, cpu: usize) -> &Slot {
+        &self.0[cpu]
+    }
+
+    fn of(&self, cpu: &Cpu) -> &Slot {
+        self.on((ptr::from_ref(cpu).addr() - Cpu::first().addr()) / size_of::<Cpu>())
+    }
+}
+
+/// A free instance that a CPU has given back, or null.
 #[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Slot(AtomicPtr<Instance>);
+#[repr(transparent)]
+struct Slot(AtomicPtr<Instance>);
 
 impl Slot {
     /// Takes the instance out, if there is one.
@@ -149,36 +218,43 @@ impl Slot {
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// For the assembly: log2 of the size of a slot.
-    pub(in crate::probe) const SLOT_SHIFT: usize = 6;
+    /// Makes a pool of `instances`, made by [`Instance::free`], each with `data_words` words of `data`. None can be taken
+    /// before [`set_slots`](Self::set_slots) has been called.
+    pub(crate) fn new(instances: Box<[Instance]>, data: Box<[UnsafeCell<u64>]>, data_words: usize) -> Self {
+        let instances = AliasableBox::new(instances);
+        Self { slots: Slots::none(), instances, data, data_words, free: AtomicU64::new(NONE.into()) }
+    }
 
-    /// Makes a pool of `instances`, made by [`Instance::free`], each with `data_words` words of `data`. All are free:
-    /// the first ones in the `slots`, one for each CPU, the others in the shared list.
-    pub(crate) fn new(
-        slots: Box<[Slot]>,
-        instances: Box<[Instance]>,
-        data: Box<[UnsafeCell<u64>]>,
-        data_words: usize,
-    ) -> Self {
-        let (slots, instances) = (AliasableBox::new(slots), AliasableBox::new(instances));
-        for (slot, instance) in slots.iter().zip(instances.iter()) {
-            slot.0.store(ptr::from_ref(instance).cast_mut(), Relaxed);
+    /// Gives the pool its slots, in counts that are zero and belong to nothing else. All instances are free then: the
+    /// first ones in the slots, the others in the shared list.
+    pub(super) fn set_slots(&mut self, words: Counters) {
+        self.slots = Slots::new(words);
+        let cpus = platform::cpus();
+        for (cpu, instance) in (0..cpus).zip(self.instances.iter()) {
+            self.slots.on(cpu).0.store(ptr::from_ref(instance).cast_mut(), Relaxed);
         }
-        let first = if instances.len() > slots.len() { slots.len() as u32 } else { NONE };
-        Self { slots, instances, data, data_words, free: AtomicU64::new(u64::from(first)) }
+        for instance in self.instances.iter() {
+            instance.slot.store(words.distance(), Relaxed);
+        }
+        let first = if self.instances.len() > cpus { cpus as u32 } else { NONE };
+        self.free.store(first.into(), Relaxed);
     }
 
     /// Makes `owner` the owner of all instances. It is the probe that contains this pool, and does not move.
     pub(super) fn adopt(&self, owner: NonNull<ReturnProbe>) {
-        for instance in self.instances.iter() {
-            instance.owner.store(owner.as_ptr(), Relaxed);
-            instance.slots.store(self.slots().cast_mut(), Relaxed);
-        }
+        self.instances.iter().for_each(|instance| instance.owner.store(owner.as_ptr(), Relaxed));
     }
 
-    /// Returns the slots. The first is that of CPU 0.
-    pub(crate) fn slots(&self) -> *const Slot {
-        self.slots.place().as_ptr().cast_const().cast()
+    /// Has all calls, those in progress included, go on at the virtual address `code` when they return to
+    /// `kretprobe_lean`.
+    pub(super) fn set_code(&self, code: u64) {
+        self.instances.iter().for_each(|instance| instance.code.store(code, Relaxed));
+    }
+
+    /// Returns the virtual address at which calls go on when they return to `kretprobe_lean`.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn code(&self) -> u64 {
+        self.instances.first().expect("a pool has instances").code.load(Relaxed)
     }
 
     /// Returns the number of words of private data of each instance.
@@ -188,15 +264,19 @@ impl Pool {
 
     #[inline]
     fn slot(&self, cpu: &Cpu) -> &Slot {
-        // SAFETY: `make_pool` has made one slot for each CPU, and `cpu` is the state of one of these CPUs.
-        unsafe { self.slots.get_unchecked(cpu.number()) }
+        self.slots.of(cpu)
+    }
+
+    /// Returns the slots of all CPUs.
+    #[inline]
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        (0..platform::cpus()).map(|cpu| self.slots.on(cpu))
     }
 
     /// Takes a free instance, with its data set to zero; `None` if there is no free instance. `cpu` is this CPU.
     #[inline]
     pub(super) fn take(&self, cpu: &Cpu) -> Option<&Instance> {
-        let instance =
-            self.slot(cpu).take().or_else(|| self.pop()).or_else(|| self.slots.iter().find_map(Slot::take))?;
+        let instance = self.slot(cpu).take().or_else(|| self.pop()).or_else(|| self.slots().find_map(Slot::take))?;
         // SAFETY: this function has just taken the instance, so it is the only holder.
         for word in unsafe { &mut *self.data(instance) } {
             // SAFETY: `word` is a reference, so it can be written to. The store is volatile so that the loop does not
@@ -256,7 +336,7 @@ impl Pool {
     /// While calls begin on other CPUs, the number may be that of no moment. If none can begin any more, it is not less
     /// than that of the calls in progress after this.
     pub(crate) fn taken(&self) -> u32 {
-        let in_slots = self.slots.iter().filter(|slot| !slot.0.load(Acquire).is_null()).count();
+        let in_slots = self.slots().filter(|slot| !slot.0.load(Acquire).is_null()).count();
         let mut free = self.free.load(Acquire) as u32;
         let in_list = iter::from_fn(|| {
             free = self.instances.get(free as usize)?.next_free.load(Relaxed);
@@ -273,19 +353,28 @@ fn successor(free: u64, index: u32) -> u64 {
     ((free >> 32).wrapping_add(1) << 32) | u64::from(index)
 }
 
+/// Makes a pool as a registered probe has it.
+#[cfg(test)]
+pub(super) fn test_pool(count: u32, data_words: usize) -> Pool {
+    use super::counters::STRIDE;
+    // The counts are never freed.
+    let words: Vec<Counts> =
+        iter::repeat_with(Counts::new).take(STRIDE * platform::cpus() / size_of::<Counts>()).collect();
+    let mut pool = crate::probe::kretprobe::make_pool(count, data_words).unwrap();
+    // SAFETY: there is `STRIDE` for each CPU.
+    pool.set_slots(unsafe { Counters::new(NonNull::from_ref(words.leak()).cast()) });
+    pool
+}
+
 #[cfg(all(test, loom))]
 mod models;
 
 #[cfg(test)]
 mod tests {
+    use super::test_pool as pool;
     use super::*;
-    use crate::probe::kretprobe::make_pool;
     use std::collections::HashSet;
     use std::sync::Barrier;
-
-    fn pool(count: u32, data_words: usize) -> Pool {
-        make_pool(count, data_words).unwrap()
-    }
 
     fn cpu(number: usize) -> &'static Cpu {
         Cpu::of(number)

@@ -107,8 +107,7 @@ impl<'a> Iterator for Iter<'a> {
 mod tests {
     use super::*;
     use crate::probe::hit::cpu::Cpu;
-    use crate::probe::hit::instance::Pool;
-    use crate::probe::kretprobe::make_pool;
+    use crate::probe::hit::instance::{Pool, test_pool};
 
     /// Returns the stack pointers of the instances in `list`, which the tests use as labels.
     fn labels(list: &List) -> Vec<u64> {
@@ -127,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_newest_is_in_front() {
-        let pool = make_pool(4, 0).unwrap();
+        let pool = test_pool(4, 0);
         let list = list_of(&pool, &[2, 1]);
         let instance = pool.take(Cpu::of(0)).unwrap();
         instance.stack_pointer.store(3, Relaxed);
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_newest_are_taken_in_order() {
-        let pool = make_pool(4, 0).unwrap();
+        let pool = test_pool(4, 0);
         for (last, kept, taken) in [(1, &[2, 3][..], &[1][..]), (2, &[3], &[1, 2]), (3, &[], &[1, 2, 3])] {
             let list = list_of(&pool, &[1, 2, 3]);
             let last = list.iter().find(|instance| instance.stack_pointer.load(Relaxed) == last).unwrap();
@@ -149,7 +148,7 @@ mod tests {
 
     #[test]
     fn those_that_have_not_ended_are_kept_in_order() {
-        let pool = make_pool(5, 0).unwrap();
+        let pool = test_pool(5, 0);
         for (last, kept, taken) in
             [(4, &[1, 3, 5][..], &[2, 4][..]), (5, &[1, 3], &[2, 4, 5]), (1, &[2, 3, 4, 5], &[1])]
         {
@@ -164,7 +163,7 @@ mod tests {
 
     #[test]
     fn all_are_taken_in_order() {
-        let pool = make_pool(3, 0).unwrap();
+        let pool = test_pool(3, 0);
         let list = list_of(&pool, &[1, 2, 3]);
         assert_eq!((labels(&list.take_all()), labels(&list)), (vec![1, 2, 3], vec![]));
         assert_eq!(labels(&list.take_all()), []);

@@ -12,7 +12,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::entry::ArgumentHandler;
-use super::instance::Slot;
 use super::origin::Cell;
 use super::returns::ReturnProbe;
 use super::stub::Form;
@@ -70,9 +69,9 @@ pub(crate) struct Point {
     /// call is followed to its return for [`returns`](Self::returns); 0 otherwise. At most one of `entry` and
     /// `shortcut` is not 0.
     pub(crate) entry: u64,
-    /// The slots of the return probe of the first armed probe, if that is the only armed probe and does nothing at the
-    /// entry but follow the call; null otherwise.
-    pub(crate) returns: *const Slot,
+    /// The distance from the state of a CPU to its slot of the first armed probe, if that is a return probe, the only
+    /// armed probe, and does nothing at the entry but follow the call; 0 otherwise.
+    pub(crate) returns: u64,
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in the instruction's page.
     pub(crate) guarded: bool,
@@ -280,8 +279,7 @@ impl ArmedProbe {
     }
 }
 
-// SAFETY: `returns` points to a part of the return probe of the first armed probe, which can be shared. Only the holder
-// of the registry's lock uses the entry.
+// SAFETY: only the holder of the registry's lock uses the entry.
 unsafe impl Send for Point {}
 
 // SAFETY: it is a shared reference to a `Probe`, which is `Sync`, as the check below shows.

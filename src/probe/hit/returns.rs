@@ -34,7 +34,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::Hit;
 use super::counters::Counters;
 use super::cpu::Cpu;
-use super::instance::{Instance, Pool, Slot};
+use super::instance::{Instance, Pool};
 use super::list::List;
 use super::point::{ArmedProbe, Handlers, Point};
 use super::result::{self, ResultHandler};
@@ -223,11 +223,12 @@ pub(crate) struct ReturnProbe {
     is_given: bool,
     /// For listings: why the handler is not called with less saved, if it could be.
     obstacle: Option<Fallback>,
-    /// The virtual address at which `kretprobe_lean` goes on: `usual`; code that leaves the call to the trampoline, if
-    /// [`leave_to_handler`](Self::leave_to_handler) has asked for that; or code that only returns, after
+    /// The words that hold the slots of `pool`, from [`register`](Self::register) on.
+    slots: Counters,
+    /// The virtual address of the probe's code, or of code that leaves the call to the trampoline. `kretprobe_lean`
+    /// goes on where the instance says: there; at code that leaves the call to the trampoline, if
+    /// [`leave_to_handler`](Self::leave_to_handler) has asked for that; or at code that only returns, after
     /// [`retire`](Self::retire).
-    code: AtomicU64,
-    /// The virtual address of the probe's code, or of code that leaves the call to the trampoline.
     usual: AtomicU64,
 }
 
@@ -240,8 +241,6 @@ impl ReturnProbe {
     pub(super) const HANDLER: usize = offset_of!(Self, handler);
     #[cfg(target_os = "none")]
     pub(super) const COUNTERS: usize = offset_of!(Self, counters);
-    #[cfg(target_os = "none")]
-    pub(super) const CODE: usize = offset_of!(Self, code);
 
     /// Makes a probe on the returns of the function at the virtual address `function`, with the instances of `pool`.
     /// `is_given` says whether the probe comes with the bounds of the function.
@@ -258,22 +257,24 @@ impl ReturnProbe {
             Returned::Result(handler) => (result::call, Some(handler)),
         };
         let handler = AtomicPtr::new(handler as *mut ());
-        let [code, usual] = [(); 2].map(|()| AtomicU64::new(trampoline::lean_unusual_address()));
-        let (counters, data, obstacle) = (Counters::SINK, 0, None);
-        Self { pool, handler, counters, result, function, data, entry, is_given, obstacle, code, usual }
+        let usual = AtomicU64::new(trampoline::lean_unusual_address());
+        let (counters, slots, data, obstacle) = (Counters::SINK, Counters::SINK, 0, None);
+        Self { pool, handler, counters, result, function, data, entry, is_given, obstacle, slots, usual }
     }
 
-    /// Sets the counters of the returns, the word `data` that handlers get, and what listings show as the obstacle, and
-    /// makes the instances the probe's.
+    /// Sets the counters of the returns, the words for the slots, which are counts that are zero, the word `data` that
+    /// handlers get, and what listings show as the obstacle, and makes the instances the probe's.
     pub(crate) fn register(
         owned: &mut AliasableBox<Self>,
         counters: Counters,
+        slots: Counters,
         data: usize,
         obstacle: Option<Fallback>,
     ) {
         // SAFETY: the box is borrowed mutably, and no instance points to the probe yet.
         let probe = unsafe { owned.place().as_mut() };
-        (probe.counters, probe.data, probe.obstacle) = (counters, data, obstacle);
+        (probe.counters, probe.slots, probe.data, probe.obstacle) = (counters, slots, data, obstacle);
+        probe.pool.set_slots(slots);
         owned.pool.adopt(owned.place());
     }
 
@@ -281,13 +282,12 @@ impl ReturnProbe {
     /// ends.
     pub(crate) fn set_code(&self, code: u64) {
         self.usual.store(code, Relaxed);
-        self.code.store(code, Relaxed);
+        self.pool.set_code(code);
     }
 
     /// Leaves all returns to the handler from now on; or, if not `is_left`, has the code handle them again.
     pub(crate) fn leave_to_handler(&self, is_left: bool) {
-        let code = if is_left { trampoline::lean_unusual_address() } else { self.usual.load(Relaxed) };
-        self.code.store(code, Relaxed);
+        self.pool.set_code(if is_left { trampoline::lean_unusual_address() } else { self.usual.load(Relaxed) });
     }
 
     /// Returns whether the bounds of the function came with the probe.
@@ -319,7 +319,7 @@ impl ReturnProbe {
     pub(crate) fn retire(&self) {
         self.handler.store(ptr::null_mut(), Relaxed);
         if self.usual.load(Relaxed) != trampoline::lean_unusual_address() {
-            self.code.store(trampoline::lean_leave_address(Registers::NONE), Relaxed);
+            self.pool.set_code(trampoline::lean_leave_address(Registers::NONE));
         }
     }
 
@@ -346,9 +346,9 @@ impl ReturnProbe {
         self.entry.is_none() && self.pool.data_words() == 0
     }
 
-    /// Returns the slots of the pool, in which each CPU finds an instance.
-    pub(crate) fn slots(&self) -> *const Slot {
-        self.pool.slots()
+    /// Returns the words in which each CPU finds an instance: the slots of the pool.
+    pub(crate) fn slots(&self) -> Counters {
+        self.slots
     }
 
     /// Returns the number of calls in progress.
@@ -667,7 +667,7 @@ mod tests {
         probe.leave_to_handler(false);
         assert_eq!(probe.trampoline(), trampoline::kretprobe_address());
         probe.set_code(0x2000);
-        let code = || probe.code.load(Relaxed);
+        let code = || probe.pool.code();
         assert_eq!((code(), probe.trampoline()), (0x2000, trampoline::kretprobe_lean_address()));
         probe.leave_to_handler(true);
         assert_eq!(code(), trampoline::lean_unusual_address());

@@ -12,7 +12,7 @@ mod routines {
     use crate::exception::{self, TrapFrame};
     use crate::probe::hit::cpu::Cpu;
     use crate::probe::hit::entry::Entry;
-    use crate::probe::hit::instance::{Instance, Pool};
+    use crate::probe::hit::instance::Instance;
     use crate::probe::hit::point::Point;
     use crate::probe::hit::result::Return;
     use crate::probe::hit::returns::{FOLLOW_SIZE, ReturnProbe};
@@ -43,18 +43,17 @@ mod routines {
         POINT_RETURNS = const offset_of!(Point, returns),
         INSTANCE_STACK_POINTER = const Instance::STACK_POINTER,
         INSTANCE_NEXT = const Instance::NEXT,
+        INSTANCE_CODE = const Instance::CODE,
+        INSTANCE_SLOT = const Instance::SLOT,
         INSTANCE_OWNER = const Instance::OWNER,
         RETURNS_HANDLER = const ReturnProbe::HANDLER,
         RETURNS_COUNTERS = const ReturnProbe::COUNTERS,
-        RETURNS_CODE = const ReturnProbe::CODE,
         RETURN_SIZE = const Return::SIZE,
         RETURN_RESULTS = const Return::RESULTS,
         RETURN_CPU = const Return::CPU,
         LEAN_DISTANCE = const super::LEAN_DISTANCE,
         TRAMPOLINES_SIZE = const 1 << super::SHIFT,
-        SLOT_SHIFT = const Pool::SLOT_SHIFT,
         FOLLOW_SIZE = const FOLLOW_SIZE,
-        CPU_NUMBER = const Cpu::NUMBER,
         TABLE = sym TABLE,
         TABLE_BASE = const offset_of!(Table, base),
         TABLE_PAGES = const offset_of!(Table, pages),
@@ -161,7 +160,7 @@ pub(crate) fn result_address() -> u64 {
     &raw const routines::kretprobe_result as u64
 }
 
-/// Returns the virtual addresses of both trampolines.
+/// Returns the virtual addresses of both trampolines, and of the routine that calls handlers of results.
 #[inline]
 pub(crate) fn kretprobe() -> Range<usize> {
     kretprobe_lean_address() as usize..&raw const routines::kretprobe_end as usize

@@ -6,8 +6,6 @@ use kprobes_models::loom::{cell::Cell, thread};
 use kprobes_models::{Model, verify};
 
 use super::*;
-use crate::probe::kretprobe::make_pool;
-
 /// A pool, and for each instance a non-atomic word that belongs to the thread that holds the instance. The model fails
 /// if two threads hold the same instance, or if a holder does not see what the previous holder has written.
 struct Watched {
@@ -21,7 +19,7 @@ unsafe impl Sync for Watched {}
 impl Watched {
     fn new(count: u32) -> Arc<Self> {
         let held = (0..count).map(|_| Cell::new(())).collect();
-        Arc::new(Self { pool: make_pool(count, 0).unwrap(), held })
+        Arc::new(Self { pool: test_pool(count, 0), held })
     }
 
     fn take(&self, cpu: usize) -> Option<&Instance> {
