@@ -19,7 +19,6 @@ use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{self, Events};
 use kprobes_trace::tracer::{Graph, Recording, Traced};
-use kprobes_trace::trigger::controls::Controls;
 
 use crate::measure::Stopwatch;
 use crate::target::{self, Target};
@@ -124,9 +123,9 @@ pub static CASES: &[Case] = &[
     }),
     hit("event.r.retval", target::add, Mode::Compiled, |at, mode| event(&format!("r:e {at:#x} $retval"), mode)),
     hit("event.p.filtered-out", target::add, Mode::Compiled, |at, _| {
-        controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
-            controls.set_filter(events, EVENT, "x==7")?;
-            controls.set_enabled(events, None, None, true)
+        controlled(&format!("p:e {at:#x} x=%x0"), |events| {
+            events.set_filter(EVENT, "x==7")?;
+            events.set_enabled(None, None, true)
         })
     }),
     hit("tracer.function", target::add, Mode::Compiled, |at, _| {
@@ -152,19 +151,13 @@ pub static CASES: &[Case] = &[
         running("tracepoint:bench:switch { @[args.next_pid] = count(); }", RunningProgram::start)
     }),
     hit("hist.log2", target::add, Mode::Compiled, |at, _| {
-        controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
-            controls.set_trigger(events, EVENT, "hist:keys=x.log2")
-        })
+        controlled(&format!("p:e {at:#x} x=%x0"), |events| events.set_trigger(EVENT, "hist:keys=x.log2"))
     }),
     hit("hist.sum", target::add, Mode::Compiled, |at, _| {
-        controlled(&format!("p:e {at:#x} x=%x0 y=%x1"), |controls, events| {
-            controls.set_trigger(events, EVENT, "hist:keys=x:vals=y")
-        })
+        controlled(&format!("p:e {at:#x} x=%x0 y=%x1"), |events| events.set_trigger(EVENT, "hist:keys=x:vals=y"))
     }),
     hit("hist.two-keys", target::add, Mode::Compiled, |at, _| {
-        controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
-            controls.set_trigger(events, EVENT, "hist:keys=common_pid,x")
-        })
+        controlled(&format!("p:e {at:#x} x=%x0"), |events| events.set_trigger(EVENT, "hist:keys=common_pid,x"))
     }),
     hit("prog.count", target::add, Mode::Compiled, |at, _| compiled(at, COUNT)),
     hit("prog.hist", target::add, Mode::Compiled, |at, _| compiled(at, "{ @ = hist(arg0); }")),
@@ -286,15 +279,15 @@ const EVENT: (&str, &str) = ("kprobes", "e");
 
 /// Defines and enables an event. Its instruction is executed in the fastest mode.
 fn event(line: &str, _: Mode) -> Armed {
-    controlled(line, |controls, events| controls.set_enabled(events, None, None, true))
+    controlled(line, |events| events.set_enabled(None, None, true))
 }
 
-/// Defines an event, and applies `set` to its controls.
-fn controlled(line: &str, set: fn(&mut Controls, &mut Events<Probe>) -> Result<(), Errno>) -> Armed {
+/// Defines an event, and applies `set` to it.
+fn controlled(line: &str, set: fn(&mut Events<Probe>) -> Result<(), Errno>) -> Armed {
     let Ok(Some(Command::Define(definition))) = definition::parse(line) else { panic!("{line} is no definition") };
-    let mut events = Events::new(tracing::rings()).unwrap();
+    let mut events = tracing::events(tracing::rings()).unwrap();
     events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
-    set(&mut tracing::controls(), &mut events).unwrap_or_else(|error| panic!("{line}: {error}"));
+    set(&mut events).unwrap_or_else(|error| panic!("{line}: {error}"));
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
 }
 
@@ -319,9 +312,9 @@ fn traced(traced: Result<Traced, impl fmt::Debug>) -> Armed {
 
 /// Enables a static event of the group `bench`.
 fn static_event(name: &str) -> Armed {
-    let mut events = Events::new(tracing::rings()).unwrap();
+    let mut events = tracing::events(tracing::rings()).unwrap();
     events.add_all_static().expect("there is memory for the events");
-    let enabled = tracing::controls().set_enabled(&mut events, Some("bench"), Some(name), true);
+    let enabled = events.set_enabled(Some("bench"), Some(name), true);
     enabled.unwrap_or_else(|error| panic!("{name}: {error}"));
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
 }

@@ -13,9 +13,8 @@ use fallible::OutOfMemory;
 use kprobes_trace::definition::Definition;
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
-use kprobes_trace::events::Events;
+use kprobes_trace::events::{DefineError, Events};
 use kprobes_trace::ring::Rings;
-use kprobes_trace::trigger::controls::{Controls, DefineError};
 
 use crate::host::{cpus, host, memory_to_spare};
 use crate::session::{Event, Session};
@@ -39,7 +38,6 @@ struct Instance {
     // Dropped before the events, because its probes record in the same rings.
     tracing: Tracing,
     events: Events<Probe>,
-    controls: Controls,
     /// What [`Events::changes`] of the kernel's trace was when the definitions were last made the same.
     changes: u64,
 }
@@ -59,8 +57,8 @@ impl Instances {
     }
 
     /// Returns what all instances trace.
-    pub(crate) fn traces(&self) -> impl Iterator<Item = (&Events<Probe>, &Controls, &Tracing)> {
-        self.all.iter().map(|Instance { events, controls, tracing, .. }| (events, controls, tracing))
+    pub(crate) fn traces(&self) -> impl Iterator<Item = (&Events<Probe>, &Tracing)> {
+        self.all.iter().map(|Instance { events, tracing, .. }| (events, tracing))
     }
 
     /// Returns the events of all instances.
@@ -72,9 +70,7 @@ impl Instances {
     pub(crate) fn have_busy(&self, event: &Event) -> bool {
         let Definition { group, event, .. } = event.definition();
         let is_same = |own: &Event| own.definition().group == *group && own.definition().event == *event;
-        self.all
-            .iter()
-            .any(|Instance { events, controls, .. }| events.iter().any(|own| is_same(own) && controls.is_busy(own)))
+        self.all.iter().any(|Instance { events, .. }| events.iter().any(|own| is_same(own) && events.is_busy(own)))
     }
 
     /// Disarms all probes of events, or arms again those that should be.
@@ -84,7 +80,7 @@ impl Instances {
     /// There is no memory to arm them. They are as they were, unless there is no memory for that any more either.
     pub(crate) fn set_armed(&mut self, armed: bool) -> Result<(), Errno> {
         for number in 0..self.all.len() {
-            let set = |Instance { events, controls, .. }: &mut Instance, armed| controls.set_armed(events, armed);
+            let set = |Instance { events, .. }: &mut Instance, armed| events.set_armed(armed);
             let (done, rest) = self.all.split_at_mut(number);
             if let Some(Err(errno)) = rest.first_mut().map(|instance| set(instance, armed)) {
                 for instance in done {
@@ -123,7 +119,7 @@ impl Instances {
 
 /// Makes the instance `name`, with the definitions of the kernel's trace and nothing enabled.
 pub(crate) fn make(session: &mut Session, name: &str) -> Result<(), Errno> {
-    let Session { events: main, controls: main_controls, instances, .. } = session;
+    let Session { events: main, instances, .. } = session;
     if instances.position(name).is_ok() {
         return Err(Errno::Exists);
     }
@@ -134,17 +130,16 @@ pub(crate) fn make(session: &mut Session, name: &str) -> Result<(), Errno> {
     instances.all.try_reserve(1).map_err(OutOfMemory::from)?;
     let rings = instances.rings()?;
     let fill = || {
-        let mut events = Events::new(rings)?;
+        let mut events = tracing::events(rings)?;
         events.add_all_static()?;
-        let mut controls = tracing::controls();
-        controls.copy_definitions(&mut events, main, &tracing::Names).map_err(refuse)?;
-        controls.set_armed(&mut events, main_controls.is_armed())?;
-        Ok((events, controls))
+        events.copy_definitions(main, &tracing::Names).map_err(refuse)?;
+        events.set_armed(main.may_be_armed())?;
+        Ok(events)
     };
     match fill() {
-        Ok((events, controls)) => {
+        Ok(events) => {
             let changes = main.changes();
-            instances.all.push(Instance { name, tracing: Tracing::default(), events, controls, changes });
+            instances.all.push(Instance { name, tracing: Tracing::default(), events, changes });
             Ok(())
         }
         Err(errno) => {
@@ -191,11 +186,10 @@ pub(crate) fn within<T>(session: &mut Session, name: &str, act: impl FnOnce(&mut
 /// Exchanges what the session has with what the instance has. Not inlined: it is 7 KiB of instructions.
 #[inline(never)]
 fn exchange(session: &mut Session, number: usize) {
-    let Session { events, controls, tracing, instances, .. } = session;
+    let Session { events, tracing, instances, .. } = session;
     instances.is_inside = !instances.is_inside;
     if let Some(instance) = instances.all.get_mut(number) {
         mem::swap(events, &mut instance.events);
-        mem::swap(controls, &mut instance.controls);
         mem::swap(tracing, &mut instance.tracing);
     }
 }
@@ -209,11 +203,11 @@ fn exchange(session: &mut Session, number: usize) {
 pub(crate) fn copy_definitions(session: &mut Session) -> Result<(), Errno> {
     let Session { events: main, instances, .. } = session;
     let mut outcome = Ok(());
-    for Instance { name, events, controls, changes, .. } in &mut instances.all {
+    for Instance { name, events, changes, .. } in &mut instances.all {
         if mem::replace(changes, main.changes()) == main.changes() {
             continue;
         }
-        if let Err(error) = controls.copy_definitions(events, main, &tracing::Names) {
+        if let Err(error) = events.copy_definitions(main, &tracing::Names) {
             println!("the instance {name} lacks a definition until definitions change again");
             outcome = Err(refuse(error));
         }

@@ -25,13 +25,13 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             let names =
                 fallible::copy(&definition.group).and_then(|group| Ok((group, fallible::copy(&definition.event)?)));
             let (group, event) = names.map_err(Failure::new)?;
-            let Session { controls, events, .. } = session;
-            controls.define(events, definition, &tracing::Names).map_err(fail)?;
-            controls.set_enabled(events, Some(&group), Some(&event), true).map_err(Failure::new)?;
+            let events = &mut session.events;
+            events.define(definition, &tracing::Names).map_err(fail)?;
+            events.set_enabled(Some(&group), Some(&event), true).map_err(Failure::new)?;
             instances::copy_definitions(session).map_err(Failure::new)
         }
         Some(Command::Remove(removal)) => {
-            let Session { controls, events, instances, .. } = session;
+            let Session { events, instances, .. } = session;
             // The name begins after `-:`.
             let name = Words::new(line).rest().column + 2;
             if events.is_in_use(&removal, &|_| false) {
@@ -42,22 +42,21 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             if synthetic().any(|event| events.has_dependents(event)) {
                 return Err(Failure::at(name, "another event is on it; remove that first"));
             }
-            if synthetic().any(|event| controls.is_recorded(event)) {
+            if synthetic().any(|event| events.is_recorded(event)) {
                 return Err(Failure::at(name, "a trigger records it; remove that first"));
             }
             let is_in_instance = |event: &Event| instances.have_busy(event);
             if events.is_in_use(&removal, &is_in_instance) || synthetic().any(is_in_instance) {
                 return Err(Failure::at(name, "an instance uses it; disable it there first"));
             }
-            controls.reset(events, |definition| removal.matches(definition));
+            events.reset(|definition| removal.matches(definition));
             let is_synthetic = removal.group.as_deref().is_none_or(|group| group == synthetic::GROUP);
-            let removed = match (events.remove(&removal), &removal.event) {
+            let removed = match (events.remove(&removal, &is_in_instance), &removal.event) {
                 (Ok(0), Some(name)) if is_synthetic && removal.rest.is_empty() => {
-                    events.remove_synthetic(Some(name), &|event| controls.is_busy(event) || instances.have_busy(event))
+                    events.remove_synthetic(Some(name), &is_in_instance)
                 }
                 (removed, _) => removed,
             };
-            controls.forget(events);
             match removed {
                 Ok(0) => Err(no_event(session, name, removal.event.as_deref().unwrap_or_default())),
                 Ok(_) => instances::copy_definitions(session).map_err(Failure::new),
@@ -75,9 +74,9 @@ fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
         return Ok(());
     };
     let name = fallible::copy(&definition.name).map_err(Failure::new)?;
-    let Session { controls, events, .. } = session;
+    let events = &mut session.events;
     events.define_synthetic(definition).map_err(|problem| Failure::at(before, problem))?;
-    controls.set_enabled(events, Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)?;
+    events.set_enabled(Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)?;
     instances::copy_definitions(session).map_err(Failure::new)
 }
 
@@ -162,8 +161,7 @@ fn set_enabled(session: &mut Session, words: &mut Words<'_>, enabled: bool) -> R
     words.end()?;
     let (group, event) = definition::parse_event_name(name.text)
         .map_err(|error| Failure::at(name.column + error.column, error.problem))?;
-    let Session { controls, events, .. } = &mut *session;
-    controls.set_enabled(events, group.as_deref(), Some(&event), enabled).map_err(|errno| match errno {
+    session.events.set_enabled(group.as_deref(), Some(&event), enabled).map_err(|errno| match errno {
         Errno::NotFound => no_event(session, name.column, &event),
         _ => Failure::new(errno),
     })

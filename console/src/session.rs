@@ -8,7 +8,6 @@ use core::mem;
 use aarch64_kprobes::Kprobe;
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::{self, Events};
-use kprobes_trace::trigger::controls::Controls;
 
 use crate::host::host;
 use crate::input::Foreground;
@@ -27,10 +26,8 @@ pub(crate) type Event = events::Event<Probe>;
 
 /// The state that commands work on.
 pub struct Session {
-    /// The events that were defined in this session.
+    /// The events of the kernel's trace.
     pub(crate) events: Events<Probe>,
-    /// The settings of the events.
-    pub(crate) controls: Controls,
     /// The tracer that is set, with its settings.
     pub(crate) tracing: Tracing,
     /// The other traces, each with events and a tracer of its own.
@@ -54,11 +51,10 @@ impl Session {
     /// Panics if there is no memory for the rings and the events.
     #[must_use]
     pub fn new() -> Self {
-        let mut events = Events::new(tracing::rings()).expect("there is memory for what readers take");
+        let mut events = tracing::events(tracing::rings()).expect("there is memory for what readers take");
         events.add_all_static().expect("there is memory for the events of the kernel");
         Self {
             events,
-            controls: tracing::controls(),
             tracing: Tracing::default(),
             instances: Instances::default(),
             everything: Vec::new(),
@@ -178,7 +174,7 @@ impl Session {
 
     /// Whether the event is in use, in this trace or in an instance.
     pub(crate) fn is_busy(&self, event: &Event) -> bool {
-        self.controls.is_busy(event) || self.instances.have_busy(event)
+        self.events.is_busy(event) || self.instances.have_busy(event)
     }
 
     /// Returns the event, of any instance, whose probe was registered with `data`.

@@ -137,10 +137,10 @@ fn meant(glob: &str) -> Result<Vec<u64>, Errno> {
 ///
 /// No function matches, the command is refused, or there is no memory.
 pub(crate) fn command(session: &mut Session, glob: &str, command: &str, is_removed: bool) -> Result<(), Errno> {
-    let Session { controls, events, .. } = session;
+    let events = &mut session.events;
     let functions = meant(glob)?;
     if is_removed {
-        return controls.remove_command(events, &functions, command).inspect_err(|errno| {
+        return events.remove_command(&functions, command).inspect_err(|errno| {
             if *errno == Errno::Invalid {
                 println!("no function that matches `{glob}` has the command `{command}`");
             }
@@ -151,7 +151,7 @@ pub(crate) fn command(session: &mut Session, glob: &str, command: &str, is_remov
         refused.count += 1;
         refused.first.get_or_insert(error);
     };
-    let added = controls.add_command(events, &functions, command, &tracing::Names, &mut refuse);
+    let added = events.add_command(&functions, command, &tracing::Names, &mut refuse);
     if let Refused { count, first: Some(error) } = &refused {
         println!("{count} of the functions cannot have the command; the first: {error}");
     }
@@ -456,7 +456,7 @@ pub(crate) fn settle(session: &mut Session) -> Result<(), Errno> {
 /// changed.
 pub(crate) fn set_option(session: &mut Session, flag: Flag, on: bool) -> Result<(), Errno> {
     match flag {
-        Flag::Stacktrace => session.controls.set_stacks(&mut session.events, on)?,
+        Flag::Stacktrace => session.events.set_stacks(on)?,
         Flag::EventFork => restrict(session, |restriction| {
             restriction.children = on;
             Ok(())
@@ -488,12 +488,12 @@ pub(crate) fn restrict(
     session: &mut Session,
     change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let Session { controls, events, tracing, .. } = session;
-    let mut restriction = controls.restriction()?;
+    let Session { events, tracing, .. } = session;
+    let mut restriction = events.restriction()?;
     change(&mut restriction)?;
     let inherited = InheritedTasks::of(&restriction)?;
     let probes = inherited.as_ref().map(InheritanceProbes::new).transpose().map_err(refuse)?;
-    controls.restrict(events, restriction, inherited)?;
+    events.restrict(restriction, inherited)?;
     tracing.event_inheritance = probes;
     Ok(())
 }

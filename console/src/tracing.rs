@@ -5,10 +5,10 @@ use core::ops::Range;
 
 use aarch64_kprobes::platform;
 use fallible::OutOfMemory;
+use kprobes_trace::events::{Armed, Events, Services};
 use kprobes_trace::filter::FindFunction;
 use kprobes_trace::host::{Function, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
-use kprobes_trace::trigger::controls::{Controls, Services};
 use kprobes_types::{LineError, Types};
 use spin::Once;
 
@@ -52,9 +52,12 @@ pub(crate) fn resize(rings: &Rings, cpu: Option<usize>, bytes: usize) -> Result<
     unsafe { rings.resize_of(cpu, bytes, memory_to_spare(), &mut hold) }
 }
 
-/// Creates the settings of events, with nothing set.
-#[must_use]
-pub fn controls() -> Controls {
+/// Makes a list without events, whose records will go to `rings`.
+///
+/// # Errors
+///
+/// There is no memory for the state of the readers.
+pub fn events<P: Armed>(rings: &'static Rings) -> Result<Events<P>, OutOfMemory> {
     let services = Services {
         is_caller_in_x30: |address| prologue::is_caller_in_x30(address as usize),
         now: || time::now().as_micros() as u64,
@@ -65,7 +68,7 @@ pub fn controls() -> Controls {
             at: |address| symbol::lookup(address as usize).map(|symbol| range(&symbol)),
         },
     };
-    Controls::new(services)
+    Events::new(rings, services)
 }
 
 /// The symbol table of the image, for the trace layer.

@@ -22,7 +22,6 @@ use kprobes_trace::host::{Context, Function, Offsets, Symbols};
 use kprobes_trace::recorder::Recorder;
 use kprobes_trace::ring::{Record, Snapshot};
 use kprobes_trace::trace_printk;
-use kprobes_trace::trigger::controls::Controls;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
@@ -97,12 +96,12 @@ test!(
     depends(cpus),
     fn what_all_cpus_record_is_whole_in_order_and_accounted_for() {
         let rings = tracing::rings();
-        let mut events = Events::new(rings).unwrap();
+        let mut events = tracing::events(rings).unwrap();
         let address = target as *const () as usize;
         tracing::resize_rings(16 << 10).expect("there is memory");
         define(&mut events, &format!("p:call {address:#x} number=%x0 complement=%x1"));
         define(&mut events, &format!("r:back {address:#x} ret=$retval low=$arg1:u16 task=$comm"));
-        events.set_all_enabled(None, true).expect("probes can be armed");
+        events.set_enabled(None, None, true).expect("probes can be armed");
         let callers: Vec<JoinHandle> = smp::running()
             .map(|cpu| {
                 task::spawn_on(cpu, "caller", || {
@@ -138,7 +137,7 @@ test!(
             let Progress { read, lost, .. } = progress[cpu];
             assert_eq!((read + lost, counts[cpu].lost), (2 * CALLS, lost), "of CPU {cpu}: written, lost");
         }
-        events.set_all_enabled(None, false).expect("probes can be disarmed");
+        events.set_enabled(None, None, false).expect("probes can be disarmed");
     }
 );
 
@@ -156,9 +155,9 @@ test!(
         static TEXT: &[u8; 8] = b"written\0";
         let address = target as *const () as usize;
         let hit = |arguments: &str, number: u64, other: u64| {
-            let mut events = Events::new(tracing::rings()).unwrap();
+            let mut events = tracing::events(tracing::rings()).unwrap();
             define(&mut events, &format!("p:e {address:#x} {arguments}"));
-            events.set_all_enabled(None, true).expect("a probe can be armed");
+            events.set_enabled(None, None, true).expect("a probe can be armed");
             black_box(target(number, other));
             self::arguments(&events)
         };
@@ -180,9 +179,9 @@ test!(
 
 test!(
     fn a_record_has_the_same_time_whenever_it_is_printed() {
-        let mut events = Events::new(tracing::rings()).unwrap();
+        let mut events = tracing::events(tracing::rings()).unwrap();
         define(&mut events, &format!("p:e {:#x} %x0", target as *const () as usize));
-        events.set_all_enabled(None, true).expect("a probe can be armed");
+        events.set_enabled(None, None, true).expect("a probe can be armed");
         black_box(target(1, 0));
         let printed = || {
             let mut text = String::new();
@@ -206,7 +205,7 @@ fn says(number: u64) {
 test!(
     fn the_kernel_writes_texts_to_the_trace() {
         let rings = tracing::rings();
-        let mut events = Events::<Probe>::new(rings).unwrap();
+        let mut events = tracing::events::<Probe>(rings).unwrap();
         events.clear_trace();
         says(7);
         rings.set_on(false);
@@ -230,9 +229,9 @@ test!(
 test!(
     fn nothing_is_recorded_while_it_is_switched_off() {
         let rings = tracing::rings();
-        let mut events = Events::new(rings).unwrap();
+        let mut events = tracing::events(rings).unwrap();
         define(&mut events, &format!("p:e {:#x} %x0", target as *const () as usize));
-        events.set_all_enabled(None, true).expect("a probe can be armed");
+        events.set_enabled(None, None, true).expect("a probe can be armed");
         black_box(target(1, 0));
         rings.set_on(false);
         black_box(target(2, 0));
@@ -397,20 +396,19 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     let other = Kprobe::at(address).pre(nothing);
     let _other = (form == Form::Shared).then(|| other.register().expect("it can be probed"));
     let rings = tracing::rings();
-    let mut events = Events::<Chosen>::new(rings).unwrap();
+    let mut events = tracing::events::<Chosen>(rings).unwrap();
     let kind = if FORMS_OF_RETURNS.contains(&form) { "r" } else { "p" };
     let line = format!("{kind}:e {address:#x} {arguments}");
     let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
     let is_unknown = matches!(form, Form::Full | Form::StubAnywhere);
     let names: &dyn Symbols = if is_unknown { &Unknown } else { &tracing::Names };
     events.define(definition, names).unwrap_or_else(|error| panic!("{line}: {error}"));
-    let mut controls = tracing::controls();
     if filter != COUNT_ONLY {
-        controls.set_enabled(&mut events, None, None, true).expect("a probe can be armed");
-        controls.set_filter(&mut events, EVENT, filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+        events.set_enabled(None, None, true).expect("a probe can be armed");
+        events.set_filter(EVENT, filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
     }
     for trigger in triggers {
-        controls.set_trigger(&mut events, EVENT, trigger).unwrap_or_else(|error| panic!("{trigger}: {error}"));
+        events.set_trigger(EVENT, trigger).unwrap_or_else(|error| panic!("{trigger}: {error}"));
     }
     let mode = probe::list()
         .expect("there is memory for the list")
@@ -438,12 +436,12 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
             .for_each(|(_, word)| told = format!("{told} {word}"));
         told.push('\n');
     }
-    for trigger in controls.get(EVENT).expect("it has been enabled").triggers() {
+    for trigger in events.settings(EVENT).expect("it has been enabled").triggers() {
         if let Some(histogram) = trigger.histogram() {
             histogram.write(&mut told, trigger, &tracing::Names).expect("there is memory");
         }
     }
-    controls.set_enabled(&mut events, None, None, false).expect("a probe can be disarmed");
+    events.set_enabled(None, None, false).expect("a probe can be disarmed");
     rings.clear();
     rings.set_on(true);
     told
@@ -633,15 +631,15 @@ fn wait(number: u64) -> u64 {
 test!(
     fn calls_in_progress_return_by_what_has_been_asked_for_since() {
         const EVENT: (&str, &str) = ("kprobes", "e");
-        type Act = fn(&mut Controls, &mut Events<Probe>) -> Result<(), Errno>;
+        type Act = fn(&mut Events<Probe>) -> Result<(), Errno>;
         let set_enabled: fn(bool) -> Act = |enabled| match enabled {
-            true => |controls, events| controls.set_enabled(events, None, None, true),
-            false => |controls, events| controls.set_enabled(events, None, None, false),
+            true => |events| events.set_enabled(None, None, true),
+            false => |events| events.set_enabled(None, None, false),
         };
         let (enable, disable) = (set_enabled(true), set_enabled(false));
-        let drop_it: Act = |controls, events| controls.set_filter(events, EVENT, "r == 1");
-        let keep_it: Act = |controls, events| controls.set_filter(events, EVENT, "r == 2");
-        let all: Act = |controls, events| controls.set_filter(events, EVENT, "0");
+        let drop_it: Act = |events| events.set_filter(EVENT, "r == 1");
+        let keep_it: Act = |events| events.set_filter(EVENT, "r == 2");
+        let all: Act = |events| events.set_filter(EVENT, "0");
         let cases: [(&[Act], usize); 7] = [
             (&[], 1),
             (&[disable], 0),
@@ -652,10 +650,9 @@ test!(
             (&[drop_it, all], 1),
         ];
         for (number, (acts, records)) in cases.into_iter().enumerate() {
-            let mut events = Events::<Probe>::new(tracing::rings()).unwrap();
+            let mut events = tracing::events::<Probe>(tracing::rings()).unwrap();
             define(&mut events, &format!("r:e {:#x} r=$retval", wait as *const () as usize));
-            let mut controls = tracing::controls();
-            controls.set_enabled(&mut events, None, None, true).expect("it can be armed");
+            events.set_enabled(None, None, true).expect("it can be armed");
             let mode = probe::list().expect("there is memory").iter().find_map(|info| info.mode);
             assert_eq!(mode, Some(Mode::Compiled));
             IS_TO_RETURN.store(false, Relaxed);
@@ -664,14 +661,14 @@ test!(
                 task::yield_now();
             }
             for act in acts {
-                act(&mut controls, &mut events).expect("it can be done");
+                act(&mut events).expect("it can be done");
             }
             IS_TO_RETURN.store(true, Relaxed);
             waiting.join();
             let mut trace = String::new();
             events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, time::clock()).expect("there is memory");
             assert_eq!(trace.matches(" r=0x2\n").count(), records, "{number}: {trace}");
-            controls.set_enabled(&mut events, None, None, false).expect("it can be disarmed");
+            events.set_enabled(None, None, false).expect("it can be disarmed");
             tracing::rings().clear();
         }
     }
@@ -829,22 +826,19 @@ test!(
 test!(
     fn a_histogram_counts_nothing_while_it_is_paused_and_begins_anew_when_it_is_cleared() {
         const EVENT: (&str, &str) = ("kprobes", "e");
-        let mut events = Events::<Probe>::new(tracing::rings()).unwrap();
+        let mut events = tracing::events::<Probe>(tracing::rings()).unwrap();
         define(&mut events, &format!("p:e {:#x} n=%x0", target as *const () as usize));
-        let mut controls = tracing::controls();
         for key in ["n", "n.log2", "n,common_pid"] {
             let mut hits = 0;
             for (command, counted) in [("", 1), (":pause", 1), (":pause", 1), (":continue", 2), (":clear", 1), ("", 2)]
             {
                 if hits == 0 || !command.is_empty() {
-                    controls
-                        .set_trigger(&mut events, EVENT, &format!("hist:keys={key}{command}"))
-                        .expect("it is a trigger");
+                    events.set_trigger(EVENT, &format!("hist:keys={key}{command}")).expect("it is a trigger");
                 }
                 black_box(target(7, 0));
                 hits += 1;
                 let mut text = String::new();
-                let trigger = &controls.get(EVENT).expect("it has a trigger").triggers()[0];
+                let trigger = &events.settings(EVENT).expect("it has a trigger").triggers()[0];
                 trigger
                     .histogram()
                     .expect("it is one")
@@ -853,9 +847,9 @@ test!(
                 assert!(text.contains(&format!("Totals:\n    Hits: {counted}\n")), "{key}{command}: {text}");
             }
             assert_eq!(events.iter().map(events::Event::hits).sum::<u64>(), hits);
-            controls.set_trigger(&mut events, EVENT, &format!("!hist:keys={key}")).expect("it is there");
+            events.set_trigger(EVENT, &format!("!hist:keys={key}")).expect("it is there");
             drop(events);
-            events = Events::new(tracing::rings()).unwrap();
+            events = tracing::events(tracing::rings()).unwrap();
             define(&mut events, &format!("p:e {:#x} n=%x0", target as *const () as usize));
         }
     }

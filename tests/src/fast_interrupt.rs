@@ -17,7 +17,6 @@ use kprobes_console::program::{Options, RunningProgram};
 use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{Command, parse};
 use kprobes_trace::engine::Probe;
-use kprobes_trace::events::Events;
 use runtime::interrupt::fast::{self, FastError};
 use runtime::memory::layout;
 use runtime::sync::{IrqLock, IrqMask};
@@ -528,11 +527,11 @@ test!(
             (FOLLOWED, follow(FOLLOWED).register().unwrap()),
         ];
         let rings = tracing::rings();
-        let mut events = Events::new(rings).unwrap();
+        let mut events = tracing::events(rings).unwrap();
         let line = format!("p:call {:#x} number=%x0", TARGETS[RECORDED].address());
         let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
         events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
-        events.set_all_enabled(None, true).expect("probes can be armed");
+        events.set_enabled(None, None, true).expect("probes can be armed");
         // SAFETY: the handler only adds to atomics, arms the timer, and calls functions that do nothing else, except
         // for their probes.
         let _owner = unsafe { fast::set_handler(interrupt) }.unwrap();

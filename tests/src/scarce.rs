@@ -170,12 +170,11 @@ test!(
 test!(
     fn an_event_is_defined_and_counted_or_the_error_says_that_there_is_no_memory() {
         let address = target as *const () as usize;
-        let mut events: Events<Probe> = Events::new(tracing::rings()).unwrap();
-        let mut controls = tracing::controls();
+        let mut events: Events<Probe> = tracing::events(tracing::rings()).unwrap();
         let line = alloc::format!("p:g/called {address:#x} number=%x0 other=%x1 name=%x1:symstr text=+0(%x0):string");
         let define = || match parse(&line).map_err(|error| error.problem)? {
             Some(Command::Define(definition)) => {
-                controls.define(&mut events, definition, &tracing::Names).map_err(|error| error.problem)
+                events.define(definition, &tracing::Names).map_err(|error| error.problem)
             }
             _ => panic!("{line} is no definition"),
         };
@@ -186,14 +185,14 @@ test!(
             ("a histogram", "hist:keys=number.log2:vals=other if number > 2"),
         ] {
             let set = || match what {
-                "a filter" => controls.set_filter(&mut events, ("g", "called"), text),
-                _ => controls.set_trigger(&mut events, ("g", "called"), text),
+                "a filter" => events.set_filter(("g", "called"), text),
+                _ => events.set_trigger(("g", "called"), text),
             };
             each_allocation(what, set, |error| *error == Errno::NoMemory);
         }
         each_allocation(
             "an event that is enabled",
-            || controls.set_enabled(&mut events, Some("g"), None, true),
+            || events.set_enabled(Some("g"), None, true),
             |error| *error == Errno::NoMemory,
         );
         black_box(target(3, 4));

@@ -192,10 +192,9 @@ fn recorded(events: &Events<Probe>) -> Vec<String> {
 test!(
     depends(core),
     fn records_have_the_fields() {
-        let mut events = Events::new(tracing::rings()).unwrap();
+        let mut events = tracing::events(tracing::rings()).unwrap();
         events.add_all_static().unwrap();
-        let mut controls = tracing::controls();
-        controls.set_enabled(&mut events, Some("tests"), None, true).unwrap();
+        events.set_enabled(Some("tests"), None, true).unwrap();
         add(5, -2);
         see(7, "a name");
         see(255, "");
@@ -207,15 +206,15 @@ test!(
         let mut hits = counts(&events);
         hits.sort_unstable();
         assert_eq!(hits, [1, 2]);
-        controls.set_filter(&mut events, ("tests", "sum"), "right < 0 && sum == 4").unwrap();
-        controls.set_filter(&mut events, ("tests", "seen"), "name ~ \"b*\"").unwrap();
+        events.set_filter(("tests", "sum"), "right < 0 && sum == 4").unwrap();
+        events.set_filter(("tests", "seen"), "name ~ \"b*\"").unwrap();
         events.clear_trace();
         add(6, -2);
         add(2, 2);
         see(1, "abc");
         see(2, "bcd");
         assert_eq!(recorded(&events), ["sum: left=6 right=-2 sum=4", "seen: bcd is 2 (abcde)"]);
-        controls.set_enabled(&mut events, Some("tests"), None, false).unwrap();
+        events.set_enabled(Some("tests"), None, false).unwrap();
         add(6, -2);
         assert_eq!(recorded(&events).len(), 2);
         assert_eq!(probe::list().unwrap(), [], "a disabled event has a probe");
@@ -225,13 +224,12 @@ test!(
 test!(
     fn an_allocation_has_the_bytes_that_its_event_tells() {
         const COUNT: usize = 64;
-        let mut events = Events::new(tracing::rings()).unwrap();
+        let mut events = tracing::events(tracing::rings()).unwrap();
         events.add_all_static().unwrap();
-        let mut controls = tracing::controls();
-        controls.set_enabled(&mut events, Some("kmem"), Some("kmalloc"), true).unwrap();
+        events.set_enabled(Some("kmem"), Some("kmalloc"), true).unwrap();
         for size in [1, 23, 24, 25, 56, 57, 1000, 4096] {
             let layout = Layout::from_size_align(size, 1).unwrap();
-            controls.set_filter(&mut events, ("kmem", "kmalloc"), &format!("bytes_req == {size}")).unwrap();
+            events.set_filter(("kmem", "kmalloc"), &format!("bytes_req == {size}")).unwrap();
             events.clear_trace();
             let mut all = [0; COUNT];
             // SAFETY: the size is not 0.
@@ -249,6 +247,6 @@ test!(
                 alloc::alloc::dealloc(core::ptr::with_exposed_provenance_mut(pointer), layout);
             });
         }
-        controls.set_enabled(&mut events, Some("kmem"), None, false).unwrap();
+        events.set_enabled(Some("kmem"), None, false).unwrap();
     }
 );

@@ -9,7 +9,6 @@ use core::hint::black_box;
 use aarch64_kprobes::probe::{self, Registration};
 use kprobes_console::{symbol, time, tracing};
 use kprobes_trace::engine::Probe;
-use kprobes_trace::events::Events;
 use kprobes_trace::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT};
 use kprobes_trace::ring::{Record, Snapshot};
 use kprobes_trace::tracer::{Graph, PARENT, Recording, STACK, Traced, Tracer};
@@ -89,7 +88,7 @@ test!(
         let functions = addresses([leaf, tail, branch, root]);
         let rings = tracing::rings();
         let traced = Traced::graph(&functions, rings, Graph::default(), &Recording::ALL).expect("there is memory");
-        let mut events = Events::<Probe>::new(rings).expect("there is memory");
+        let mut events = tracing::events::<Probe>(rings).expect("there is memory");
         events.set_tracer(Tracer::FunctionGraph);
         traced.set_enabled(true).expect("there is memory");
         assert_eq!(root(5), (leaf(5) + leaf(6)) ^ leaf(5));

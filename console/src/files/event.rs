@@ -23,13 +23,13 @@ fn find<'a>(session: &'a Session, parts: &[&str]) -> Result<&'a Event, Errno> {
 }
 
 pub(super) fn read_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    let text = session.controls.get(name(parts)).map_or("0", |control| control.enabled_text());
+    let text = session.events.settings(name(parts)).map_or("0", |control| control.enabled_text());
     Ok(writeln!(out, "{text}")?)
 }
 
 pub(super) fn write_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     let (group, event) = name(parts);
-    session.controls.set_enabled(&mut session.events, Some(group), Some(event), switch(text)?)
+    session.events.set_enabled(Some(group), Some(event), switch(text)?)
 }
 
 /// Returns the group in `events/GROUP/enable` and `events/GROUP/filter`; `None` for `events/enable`.
@@ -43,11 +43,11 @@ pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -
 }
 
 pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(writeln!(out, "{}", session.controls.enabled_text(&session.events, group(parts)))?)
+    Ok(writeln!(out, "{}", session.events.enabled_text(group(parts)))?)
 }
 
 pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    session.controls.set_enabled(&mut session.events, group(parts), None, switch(text)?)
+    session.events.set_enabled(group(parts), None, switch(text)?)
 }
 
 /// The constant content of `events/GROUP/filter`, as in Linux.
@@ -63,39 +63,39 @@ pub(super) fn read_group_filter(_: &Session, _: &[&str], out: &mut dyn Write) ->
 }
 
 pub(super) fn write_group_filter(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    session.controls.set_group_filter(&mut session.events, group(parts).unwrap_or(""), text)
+    session.events.set_group_filter(group(parts).unwrap_or(""), text)
 }
 
 pub(super) fn read_events(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(session.controls.write_events(&session.events, false, out)?)
+    Ok(session.events.write_events(false, out)?)
 }
 
 pub(super) fn read_set(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(session.controls.write_events(&session.events, true, out)?)
+    Ok(session.events.write_events(true, out)?)
 }
 
 /// Disables all events.
 pub(super) fn disable_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
-    session.controls.set_enabled(&mut session.events, None, None, false)
+    session.events.set_enabled(None, None, false)
 }
 
 pub(super) fn write_set(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    session.controls.set_events(&mut session.events, text)
+    session.events.set_events(text)
 }
 
 pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    match session.controls.get(name(parts)) {
+    match session.events.settings(name(parts)) {
         Some(control) => Ok(control.write_filter(out)?),
         None => Ok(out.write_str("none\n")?),
     }
 }
 
 pub(super) fn write_filter(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    session.controls.set_filter(&mut session.events, name(parts), text)
+    session.events.set_filter(name(parts), text)
 }
 
 pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    match session.controls.get(name(parts)) {
+    match session.events.settings(name(parts)) {
         Some(control) => Ok(control.write_triggers(out)?),
         None => Ok(out.write_str(kprobes_trace::trigger::AVAILABLE)?),
     }
@@ -103,16 +103,16 @@ pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Wri
 
 /// Removes the histograms of an event. Its other triggers stay, as in Linux.
 pub(super) fn remove_histograms(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
-    session.controls.remove_histograms(&mut session.events, name(parts))
+    session.events.remove_histograms(name(parts))
 }
 
 pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.try_for_each(|line| session.controls.set_trigger(&mut session.events, name(parts), line))
+    lines.try_for_each(|line| session.events.set_trigger(name(parts), line))
 }
 
 pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    let triggers = session.controls.get(name(parts)).map_or(&[][..], |control| control.triggers());
+    let triggers = session.events.settings(name(parts)).map_or(&[][..], |control| control.triggers());
     let histograms = triggers.iter().filter_map(|trigger| Some((trigger, trigger.histogram()?)));
     for (number, (trigger, histogram)) in histograms.enumerate() {
         if number > 0 {
@@ -120,7 +120,7 @@ pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn W
         }
         histogram.write(out, trigger, &tracing::Names)?;
     }
-    Ok(session.controls.write_refused(name(parts), out)?)
+    Ok(session.events.write_refused(name(parts), out)?)
 }
 
 pub(super) fn read_format(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {

@@ -9,7 +9,7 @@ use kprobes_trace::errno::Errno;
 use kprobes_trace::filter::FILTER_LOG;
 
 use super::tracefs::ReadError;
-use crate::session::{Event, Session};
+use crate::session::Session;
 use crate::{symbol, tracing};
 
 pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
@@ -26,10 +26,14 @@ pub(super) fn remove_all(session: &mut Session, family: Option<Family>) -> Resul
     if session.events.probes_of(family).any(|event| session.is_busy(event)) {
         return Err(Errno::Busy);
     }
-    let Session { events, controls, .. } = session;
-    events.remove_all(family).map_err(Problem::errno)?;
-    controls.forget(events);
-    Ok(())
+    remove(session, &Removal::of_all(family)).map(|_| ())
+}
+
+/// Removes the probes that `removal` matches, unless an event that is in use would lose its last one. Returns their
+/// number.
+fn remove(session: &mut Session, removal: &Removal) -> Result<usize, Errno> {
+    let Session { events, instances, .. } = session;
+    events.remove(removal, &|event| instances.have_busy(event)).map_err(Problem::errno)
 }
 
 /// Carries out each line of a text as the definition of a kprobe.
@@ -45,21 +49,13 @@ pub(super) fn define(session: &mut Session, line: &str, family: Option<Family>) 
     match definition::parse(line).map_err(|error| refuse(session, line, &error))? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
-            let outcome = session.controls.define(&mut session.events, definition, &tracing::Names);
+            let outcome = session.events.define(definition, &tracing::Names);
             outcome.map_err(|error| refuse(session, line, &error))
         }
-        Some(Command::Remove(removal)) => {
-            let removal = Removal { family, ..removal };
-            let Session { events, controls, instances, .. } = session;
-            let is_busy = |event: &Event| controls.is_busy(event) || instances.have_busy(event);
-            let outcome = events.remove_unless(&removal, &is_busy);
-            controls.forget(events);
-            match outcome {
-                Ok(0) => Err(Errno::NotFound),
-                Ok(_) => Ok(()),
-                Err(problem) => Err(problem.errno()),
-            }
-        }
+        Some(Command::Remove(removal)) => match remove(session, &Removal { family, ..removal })? {
+            0 => Err(Errno::NotFound),
+            _ => Ok(()),
+        },
     }
 }
 
@@ -73,10 +69,10 @@ fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno
             const WORD: &str = " if ";
             let start = line.find(WORD).map_or(0, |at| at + WORD.len());
             let column = error.position.saturating_sub(line[..start].chars().count());
-            session.controls.refuse(FILTER_LOG, problem, &line[start..], column);
+            session.events.refuse(FILTER_LOG, problem, &line[start..], column);
         }
         (Some(line), problem, _) => {
-            session.controls.refuse(Family::of_line(&line).log(), &problem.text(), &line, error.position);
+            session.events.refuse(Family::of_line(&line).log(), &problem.text(), &line, error.position);
         }
         (None, ..) => {}
     }
@@ -119,15 +115,15 @@ pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Re
 }
 
 pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(writeln!(out, "{}", u8::from(session.controls.is_armed()))?)
+    Ok(writeln!(out, "{}", u8::from(session.events.may_be_armed()))?)
 }
 
 pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let armed = definition::boolean(text).ok_or(Errno::Invalid)?;
-    let before = session.controls.is_armed();
-    session.controls.set_armed(&mut session.events, armed)?;
+    let before = session.events.may_be_armed();
+    session.events.set_armed(armed)?;
     session.instances.set_armed(armed).inspect_err(|_| {
         // There was memory for this before.
-        let _ = session.controls.set_armed(&mut session.events, before);
+        let _ = session.events.set_armed(before);
     })
 }

@@ -88,7 +88,7 @@ fn is_left_out(session: &Session) -> Result<bool, Errno> {
     if !session.events.options().is(Flag::Markers) {
         return Err(Errno::Invalid);
     }
-    Ok(session.controls.cpus().is_some_and(|cpus| cpus & 1 << Context::cpu_here() == 0))
+    Ok(session.events.recorded_cpus().is_some_and(|cpus| cpus & 1 << Context::cpu_here() == 0))
 }
 
 /// Shrinks the rings as far as possible: a ring has at least two pages.
@@ -201,7 +201,7 @@ pub(super) fn read_tasks(session: &Session, parts: &[&str], out: &mut dyn Write)
     let named = Named::of(parts);
     let (restriction, lost) = match named.is_of_calls {
         true => (session.tracing.restriction(), session.tracing.lost_children()),
-        false => (session.controls.restriction(), session.controls.lost_children()),
+        false => (session.events.restriction(), session.events.lost_children()),
     };
     let restriction = restriction.map_err(Errno::from)?;
     match (named.is_without, &restriction.only) {
@@ -243,7 +243,7 @@ fn all_cpus(session: &Session) -> u64 {
 pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let all = all_cpus(session);
     let digits = (64 - all.leading_zeros()).div_ceil(4) as usize;
-    Ok(writeln!(out, "{:0digits$x}", session.controls.cpus().unwrap_or(all))?)
+    Ok(writeln!(out, "{:0digits$x}", session.events.recorded_cpus().unwrap_or(all))?)
 }
 
 /// Takes a mask in Linux's format: hexadecimal, with commas between groups of digits.
@@ -262,7 +262,7 @@ pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Resul
         return Err(Errno::Overflow);
     }
     let cpus = (mask != all).then_some(mask);
-    let before = session.controls.cpus();
+    let before = session.events.recorded_cpus();
     let restrict = |session: &mut Session, cpus| {
         tracer::restrict(session, |restriction| {
             restriction.cpus = cpus;

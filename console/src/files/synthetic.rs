@@ -8,7 +8,7 @@ use kprobes_trace::errno::Errno;
 
 use super::kprobes;
 use super::tracefs::ReadError;
-use crate::session::{Event, Session};
+use crate::session::Session;
 
 pub(super) fn read(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(session.events.write_synthetic(out)?)
@@ -35,11 +35,8 @@ pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Er
 
 /// Removes the synthetic event `name`, or all if `name` is `None`. Returns the number of removed events.
 fn remove(session: &mut Session, name: Option<&str>) -> Result<usize, Errno> {
-    let Session { events, controls, instances, .. } = session;
-    let is_busy = |event: &Event| controls.is_busy(event) || instances.have_busy(event);
-    let removed = events.remove_synthetic(name, &is_busy).map_err(Problem::errno);
-    controls.forget(events);
-    removed
+    let Session { events, instances, .. } = session;
+    events.remove_synthetic(name, &|event| instances.have_busy(event)).map_err(Problem::errno)
 }
 
 /// Carries out each line of a text as a definition of a synthetic event.
@@ -104,7 +101,7 @@ fn carry_out(session: &mut Session, line: &str, command: Command) -> Result<(), 
 /// Logs the error of a line.
 fn refuse(session: &mut Session, line: &str, synthetic::Error { problem, column }: synthetic::Error) -> Errno {
     if problem != synthetic::Problem::OutOfMemory {
-        session.controls.refuse("synthetic_events", &problem, line, column);
+        session.events.refuse("synthetic_events", &problem, line, column);
     }
     problem.errno()
 }

@@ -77,7 +77,7 @@ pub(super) fn read_functions(session: &Session, parts: &[&str], out: &mut dyn Wr
         out.write_str("\n")?;
     }
     if has_commands(parts) {
-        for (function, command) in session.controls.commands(&session.events) {
+        for (function, command) in session.events.commands() {
             write_function(out, function as usize)?;
             writeln!(out, ":{command}")?;
         }
@@ -135,13 +135,12 @@ pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Resu
 /// number of its users, and of the calls and returns that the tracers have missed, if any were. The last line has the
 /// number that were lost when the functions or the limits of the tracer changed.
 pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    let main = (&session.events, &session.controls, &session.tracing);
+    let main = (&session.events, &session.tracing);
     let mut users = Vec::new();
-    for (events, controls, tracing) in session.instances.traces().chain([main]) {
+    for (events, tracing) in session.instances.traces().chain([main]) {
         let fprobes = events.probes_of(Some(Family::Fprobe)).filter(|event| event.is_enabled());
         let fprobes = fprobes.map(|event| event.address());
-        let mut commands =
-            fallible::collect(controls.commands(events).map(|(function, _)| function)).map_err(Errno::from)?;
+        let mut commands = fallible::collect(events.commands().map(|(function, _)| function)).map_err(Errno::from)?;
         commands.dedup();
         let without_misses = fprobes.chain(commands).map(|address| (address as usize, 0));
         fallible::extend(&mut users, tracing.enabled().chain(without_misses)).map_err(Errno::from)?;

@@ -568,6 +568,12 @@ impl Definition {
 }
 
 impl Removal {
+    /// Removes all probes of events of this family; without one, of all families.
+    #[must_use]
+    pub const fn of_all(family: Option<Family>) -> Self {
+        Self { family, group: None, event: None, rest: Vec::new() }
+    }
+
     /// Whether the probe of `definition` is one of those to remove.
     #[must_use]
     pub fn matches(&self, definition: &Definition) -> bool {

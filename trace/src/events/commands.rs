@@ -1,15 +1,22 @@
-//! The events that stand for the commands of functions: one for each function that has any, at its entry, without
-//! fields. It is never recorded; its triggers are the commands.
+//! The commands of functions: what a function does to the trace when it is called (Linux:
+//! Documentation/trace/ftrace.rst, "Filter commands").
+//!
+//! An event stands for the commands of a function, one for each function that has any, at its entry, without fields. It
+//! is never recorded; its triggers are the commands.
 
 use alloc::boxed::Box;
 
 use fallible::{Arc, OutOfMemory};
 
+use super::controls::name;
 use super::{Armed, Event, Events, Unplaced};
 use crate::definition::{Definition, EventKind};
+use crate::errno::Errno;
 use crate::format::{Format, Shape};
 use crate::host::Symbols;
 use crate::recorder::Recorder;
+use crate::trigger::settings::Settings;
+use crate::trigger::{Request, Trigger, TriggerKind};
 
 impl<P> Event<P> {
     /// Whether it stands for the commands of a function.
@@ -19,8 +26,93 @@ impl<P> Event<P> {
 }
 
 impl<P: Armed> Events<P> {
+    /// Gives each of the functions at these virtual addresses the command `text`: `traceon`, `traceoff`, `snapshot`,
+    /// `stacktrace`, `enable_event:GROUP:EVENT` or `disable_event:GROUP:EVENT`, with `:COUNT` to carry it out at most
+    /// COUNT times. A function that has the command keeps it as it is. `refused` gets the reason of each function that
+    /// cannot be probed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is no command, if no function can be probed, or if there is no memory. Then nothing has
+    /// changed.
+    pub fn add_command(
+        &mut self,
+        functions: &[u64],
+        text: &str,
+        symbols: &dyn Symbols,
+        refused: &mut dyn FnMut(P::Error),
+    ) -> Result<(), Errno> {
+        let request = command(text)?;
+        let mut add = |events: &mut Self| {
+            let mut draft = events.draft()?;
+            let mut is_any = false;
+            for &function in functions {
+                if events.of_commands(function).is_none()
+                    && let Err(error) = events.add_of_commands(function, symbols)?
+                {
+                    refused(error);
+                    continue;
+                }
+                let Some(event) = events.of_commands(function) else { continue };
+                let target = events.target(&mut draft, &request.kind)?;
+                is_any = true;
+                draft.get_mut(name(event))?.add_command(&request, events.rings(), target)?;
+            }
+            if !is_any {
+                return Err(Errno::Invalid);
+            }
+            draft.retarget();
+            events.commit(draft)?;
+            if request.kind.takes_snapshots() {
+                events.allocate_snapshot();
+            }
+            Ok(())
+        };
+        add(self).inspect_err(|_| self.drop_without_command())
+    }
+
+    /// Takes the command `text` from those of the functions at these virtual addresses that have it. With a count, the
+    /// command is meant that has one, whatever it is.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is no command, if none of them has it, or if there is no memory.
+    pub fn remove_command(&mut self, functions: &[u64], text: &str) -> Result<(), Errno> {
+        let request = command(text)?;
+        let mut draft = self.draft()?;
+        let mut is_any = false;
+        for event in functions.iter().filter_map(|&function| self.of_commands(function)) {
+            is_any |= draft.get_mut(name(event))?.remove_command(&request);
+        }
+        if !is_any {
+            return Err(Errno::Invalid);
+        }
+        draft.retarget();
+        self.commit(draft)?;
+        self.drop_without_command();
+        Ok(())
+    }
+
+    /// Returns the commands of all functions, each with the virtual address of its function.
+    pub fn commands(&self) -> impl Iterator<Item = (u64, &Trigger)> {
+        let functions = self.all().filter(|event| event.is_of_commands());
+        functions.flat_map(|event| self.commands_of(event).map(|command| (event.address(), command)))
+    }
+
+    fn commands_of(&self, event: &Event<P>) -> impl Iterator<Item = &Trigger> {
+        self.settings(name(event)).map_or(&[][..], Settings::triggers).iter().map(|trigger| &**trigger)
+    }
+
+    /// Drops the events of functions that have no command any more.
+    fn drop_without_command(&mut self) {
+        let Self { events, controls, .. } = self;
+        let has_command = |event: &Event<P>| !controls.get(name(event)).map_or(&[][..], Settings::triggers).is_empty();
+        events.retain(|event| !event.is_of_commands() || has_command(event));
+        self.drop_settings();
+    }
+
     /// Returns the event for the commands of the function at the virtual address `function`.
-    pub(crate) fn of_commands(&self, function: u64) -> Option<&Event<P>> {
+    fn of_commands(&self, function: u64) -> Option<&Event<P>> {
         self.events.iter().find(|event| event.is_of_commands() && event.address == function)
     }
 
@@ -30,11 +122,7 @@ impl<P: Armed> Events<P> {
     /// # Errors
     ///
     /// There is no memory for it.
-    pub(crate) fn add_of_commands(
-        &mut self,
-        function: u64,
-        symbols: &dyn Symbols,
-    ) -> Result<Result<(), P::Error>, OutOfMemory> {
+    fn add_of_commands(&mut self, function: u64, symbols: &dyn Symbols) -> Result<Result<(), P::Error>, OutOfMemory> {
         let definition = Definition::of_commands(function)?;
         let format = Format::new(Shape::Probe, [])?;
         let number = self.free_number().ok_or(OutOfMemory)?;
@@ -49,9 +137,15 @@ impl<P: Armed> Events<P> {
             Err(Unplaced::Refused(error)) => Ok(Err(error)),
         }
     }
+}
 
-    /// Removes the events for commands that are not `is_kept`.
-    pub(crate) fn retain_of_commands(&mut self, is_kept: &dyn Fn(&Event<P>) -> bool) {
-        self.events.retain(|event| !event.is_of_commands() || is_kept(event));
+/// Parses a command. It has neither a filter nor the parameters of a histogram.
+fn command(text: &str) -> Result<Request, Errno> {
+    let request = Request::parse(text, &[]).map_err(|_| Errno::Invalid)?;
+    match request {
+        Request { kind: TriggerKind::Histogram(_) | TriggerKind::Histograms { .. }, .. }
+        | Request { filter: Some(_), .. }
+        | Request { remove: true, .. } => Err(Errno::Invalid),
+        request => Ok(request),
     }
 }

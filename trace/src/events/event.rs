@@ -213,7 +213,7 @@ impl<P: Armed> Event<P> {
     }
 
     /// Arms or disarms the event. A static event that has no probe is left as it is:
-    /// [`Controls`](crate::trigger::controls::Controls) places one.
+    /// [`Events`](super::Events) places one.
     ///
     /// # Errors
     ///

@@ -13,7 +13,9 @@
 mod armed;
 mod base_event;
 mod commands;
+mod controls;
 mod event;
+mod instance;
 mod list;
 mod named;
 mod resolve;
@@ -31,8 +33,10 @@ use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
 
 pub use armed::{Armed, Form};
+pub use controls::Services;
 pub use event::Event;
 pub(crate) use event::OtherProbe;
+pub use instance::DefineError;
 pub(crate) use list::Listed;
 pub use resolve::{ResolveError, resolve};
 
@@ -45,9 +49,9 @@ use crate::host::Symbols;
 use crate::options::Options;
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, RAW_EVENT, Recorder};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
-use crate::trigger::settings::Settings;
-use crate::trigger::{Plan, ProbeContext};
+use crate::trigger::Plan;
 use base_event::BaseEvent;
+use controls::Controls;
 use event::code;
 use trace::{Pipe, SnapshotFile};
 
@@ -78,6 +82,7 @@ pub struct Events<P: Armed> {
     options: Options,
     /// The index of function names, made for the first event that records names.
     functions: Option<Arc<Functions>>,
+    controls: Controls,
 }
 
 impl<P: Armed> Drop for Events<P> {
@@ -109,10 +114,6 @@ impl<E> From<OutOfMemory> for Unplaced<E> {
     }
 }
 
-/// Makes the plan of a probe from its recorder, its virtual address and the filter in its definition. `None` means
-/// record every hit.
-type MakePlan<'a> = dyn Fn(&Recorder, u64, Option<&Filter>) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
-
 /// Parses the filter in `definition`, which tests fields that `format` has; `is_on_probe` tells whether the event that
 /// it is on is a probe itself.
 fn gate(
@@ -134,12 +135,12 @@ fn gate(
 }
 
 impl<P: Armed> Events<P> {
-    /// Makes a list without events, whose records will go to `rings`.
+    /// Makes a list without events, whose records will go to `rings`, for a kernel with these `services`.
     ///
     /// # Errors
     ///
     /// Fails if there is no memory for the state of the readers.
-    pub fn new(rings: &'static Rings) -> Result<Self, OutOfMemory> {
+    pub fn new(rings: &'static Rings, services: Services) -> Result<Self, OutOfMemory> {
         Ok(Self {
             events: Vec::new(),
             removed: Vec::new(),
@@ -151,6 +152,7 @@ impl<P: Armed> Events<P> {
             snapshot_file: Mutex::default(),
             options: Options::default(),
             functions: None,
+            controls: Controls::new(services),
         })
     }
 
@@ -161,33 +163,12 @@ impl<P: Armed> Events<P> {
     }
 
     /// Defines an event, which is then disabled. If the event exists, adds another probe to it, which is armed if the
-    /// other probes are. The new probe records every hit that the filter in the definition accepts, if there is one.
-    /// That filter cannot name functions.
+    /// other probes are, and follows the settings of the event from the first hit on.
     ///
     /// # Errors
     ///
     /// Returns why not, with the position in the definition's line. Then nothing has changed.
-    pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), definition::Error> {
-        self.define_with(definition, symbols, FindFunction::NONE, &|recorder, _, gate| {
-            let context = ProbeContext { gate, ..ProbeContext::INSIDE };
-            Settings::new(true)?.plan(None, context, &|number| recorder.source(number))
-        })
-    }
-
-    /// Defines an event as [`define`](Self::define) does, but with a plan, which applies from the first hit on: `plan`
-    /// makes it from the recorder, the layout of the records, the virtual address of the probe, and the filter in the
-    /// definition, which may name `functions`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`define`](Self::define).
-    pub fn define_with(
-        &mut self,
-        mut definition: Definition,
-        symbols: &dyn Symbols,
-        functions: FindFunction,
-        plan: &MakePlan<'_>,
-    ) -> Result<(), definition::Error> {
+    pub fn define(&mut self, mut definition: Definition, symbols: &dyn Symbols) -> Result<(), definition::Error> {
         let (mut tested, mut is_on_probe) = (Vec::new(), false);
         match self.base_event(&definition)? {
             Some(base_event) => {
@@ -250,8 +231,8 @@ impl<P: Armed> Events<P> {
         let entry = fallible::boxed_slice(entry)?;
         let recorder = Recorder::new(number, &format, &fetches, entry, functions_of_names.clone(), self.rings)?;
         let recorder = Arc::try_new(recorder)?;
-        let gate = gate(&definition, &format, is_on_probe, functions)?;
-        let plan = plan(&recorder, address, gate.as_ref())?;
+        let gate = gate(&definition, &format, is_on_probe, self.controls.services.functions)?;
+        let plan = self.controls.plan_of((&definition.group, &definition.event), &recorder, address, gate.as_ref())?;
         let mut event = Event { gate, ..Event::new(number, address, definition, format, recorder) };
         if event.is_on_synthetic() {
             self.reserve()?;
@@ -376,37 +357,31 @@ impl<P: Armed> Events<P> {
         (self.last.saturating_add(1)..=u16::MAX).chain(FIXED + 1..=self.last).find(is_free)
     }
 
-    /// Removes the probes that `removal` matches. Returns how many there were.
+    /// Removes the probes that `removal` matches. Returns how many there were. `is_used` says whether an event is in use
+    /// elsewhere.
     ///
     /// # Errors
     ///
-    /// Returns [`Problem::Busy`] if an event that is enabled would lose its last probe, or an event that is not to be
+    /// Returns [`Problem::Busy`] if an event that is in use would lose its last probe, or an event that is not to be
     /// removed the event that it is on. Then none is removed.
-    pub fn remove(&mut self, removal: &Removal) -> Result<usize, Problem> {
-        self.remove_unless(removal, &Event::is_enabled)
-    }
-
-    /// Removes probes as [`remove`](Self::remove) does, but asks `is_enabled` whether an event is enabled.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`remove`](Self::remove).
-    pub fn remove_unless(
-        &mut self,
-        removal: &Removal,
-        is_enabled: &dyn Fn(&Event<P>) -> bool,
-    ) -> Result<usize, Problem> {
-        if self.is_in_use(removal, is_enabled) {
+    pub fn remove(&mut self, removal: &Removal, is_used: &dyn Fn(&Event<P>) -> bool) -> Result<usize, Problem> {
+        if self.is_in_use(removal, &|event| self.is_busy(event) || is_used(event)) {
             return Err(Problem::Busy);
         }
         let is_meant = |event: &Event<P>| event.is_of_probe() && removal.matches(&event.definition);
+        Ok(self.take_all(is_meant))
+    }
+
+    /// Removes the events that are meant, with their settings. Returns how many there were.
+    fn take_all(&mut self, is_meant: impl Fn(&Event<P>) -> bool) -> usize {
         let mut count = 0;
-        while let Some(at) = self.events.iter().position(is_meant) {
+        while let Some(at) = self.events.iter().position(&is_meant) {
             self.take(at);
             count += 1;
         }
-        self.forget();
-        Ok(count)
+        self.drop_formats();
+        self.drop_settings();
+        count
     }
 
     /// Removes the probe at this index, or the synthetic event. The format of its event is kept if it was the last one.
@@ -446,31 +421,19 @@ impl<P: Armed> Events<P> {
         self.serial = event.serial.saturating_sub(1);
     }
 
-    /// Whether what `removal` matches cannot be removed: an event that `is_enabled` would lose its last probe, or an
-    /// event that stays the event that it is on.
-    pub fn is_in_use(&self, removal: &Removal, is_enabled: &dyn Fn(&Event<P>) -> bool) -> bool {
+    /// Whether what `removal` matches cannot be removed: an event that `is_used` would lose its last probe, or an event
+    /// that stays the event that it is on.
+    pub fn is_in_use(&self, removal: &Removal, is_used: &dyn Fn(&Event<P>) -> bool) -> bool {
         let is_meant = |event: &Event<P>| event.is_of_probe() && removal.matches(&event.definition);
         let is_kept = |definition: &Definition| !removal.matches(definition);
         self.events.iter().filter(|event| is_meant(event)).any(|event| {
             let mut siblings = self.events.iter().filter(|other| other.is_sibling(&event.definition));
-            siblings.all(is_meant) && (is_enabled(event) || self.has_dependent(&event.definition, &is_kept))
+            siblings.all(is_meant) && (is_used(event) || self.has_dependent(&event.definition, &is_kept))
         })
     }
 
-    /// Removes all events of a family; without one, all that are not synthetic.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Problem::Busy`] if one is enabled. Then none is removed.
-    pub fn remove_all(&mut self, family: Option<Family>) -> Result<(), Problem> {
-        if self.probes_of(family).any(Event::is_enabled) {
-            return Err(Problem::Busy);
-        }
-        self.remove(&Removal { family, group: None, event: None, rest: Vec::new() }).map(|_| ())
-    }
-
     /// Drops the formats of removed events without records.
-    fn forget(&mut self) {
+    fn drop_formats(&mut self) {
         // If there is no memory to find the records, the formats stay.
         if self.removed.is_empty() {
             return;
@@ -493,33 +456,6 @@ impl<P: Armed> Events<P> {
             fallible::extend(&mut numbers, pipe.get_mut().taken.records()?.map(|record| record.event()))?;
         }
         Ok(numbers)
-    }
-
-    /// Enables or disables the events of this name, in this group or in any. Returns the number of their probes.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of [`Armed::set_enabled`] for the first probe that fails.
-    pub fn set_enabled(&self, group: Option<&str>, event: &str, enabled: bool) -> Result<usize, P::Error> {
-        self.enable(group, Some(event), enabled)
-    }
-
-    /// Enables or disables all events of one group, or of all. Returns the number of their probes.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of [`Armed::set_enabled`] for the first probe that fails.
-    pub fn set_all_enabled(&self, group: Option<&str>, enabled: bool) -> Result<usize, P::Error> {
-        self.enable(group, None, enabled)
-    }
-
-    fn enable(&self, group: Option<&str>, event: Option<&str>, enabled: bool) -> Result<usize, P::Error> {
-        let mut count = 0;
-        for candidate in self.events.iter().filter(|candidate| candidate.is(group, event)) {
-            candidate.set_enabled(enabled)?;
-            count += 1;
-        }
-        Ok(count)
     }
 
     /// Returns the probe at this index, in the order of definition.

@@ -42,28 +42,23 @@ impl<P: Armed> Events<P> {
         Ok(Ok(()))
     }
 
-    /// Removes the synthetic event of this name; `None` removes all. Returns how many there were.
+    /// Removes the synthetic event of this name; `None` removes all. Returns how many there were. `is_used` says whether
+    /// an event is in use elsewhere.
     ///
     /// # Errors
     ///
-    /// Returns [`Problem::Busy`] if one of them `is_busy`, or if another event is on one. Then none is removed.
+    /// Returns [`Problem::Busy`] if one of them is in use, or if another event is on one. Then none is removed.
     pub fn remove_synthetic(
         &mut self,
         name: Option<&str>,
-        is_busy: &dyn Fn(&Event<P>) -> bool,
+        is_used: &dyn Fn(&Event<P>) -> bool,
     ) -> Result<usize, Problem> {
         let is_meant =
             |event: &Event<P>| event.is_synthetic() && name.is_none_or(|name| event.definition.event == name);
-        let is_used = |event: &Event<P>| is_busy(event) || self.has_dependents(event);
-        if self.events.iter().any(|event| is_meant(event) && is_used(event)) {
+        let is_in_use = |event: &Event<P>| self.is_busy(event) || is_used(event) || self.has_dependents(event);
+        if self.events.iter().any(|event| is_meant(event) && is_in_use(event)) {
             return Err(Problem::Busy);
         }
-        let mut count = 0;
-        while let Some(at) = self.events.iter().position(is_meant) {
-            self.take(at);
-            count += 1;
-        }
-        self.forget();
-        Ok(count)
+        Ok(self.take_all(is_meant))
     }
 }

@@ -12,7 +12,6 @@ use crate::host::{Clock, Context, Function};
 use crate::options::{Flag, TraceClock};
 use crate::text::{self, ShowError};
 use crate::trigger::ProbeContext;
-use crate::trigger::controls::{Controls, Services};
 use crate::trigger::inherited_tasks::InheritedTasks;
 use crate::trigger::restriction::Restriction;
 use crate::trigger::settings::Settings;
@@ -196,8 +195,16 @@ fn registered() -> usize {
     REGISTERED.with_borrow(Vec::len)
 }
 
+/// Makes a list of events, on a machine where x30 holds the caller at the entry of every function.
 fn events() -> Events<Counter> {
-    Events::new(Box::leak(Box::new(Rings::new(2, 1, &[]).unwrap()))).unwrap()
+    let services = Services {
+        is_caller_in_x30: |address| Names.is_call(address),
+        now: || 0,
+        free: || usize::MAX,
+        clock: || Clock { frequency: 1_000_000, origin: 0 },
+        functions: FindFunction::NONE,
+    };
+    Events::new(Box::leak(Box::new(Rings::new(2, 1, &[]).unwrap())), services).unwrap()
 }
 
 fn define(events: &mut Events<Counter>, line: &str) -> Result<(), definition::Error> {
@@ -207,7 +214,12 @@ fn define(events: &mut Events<Counter>, line: &str) -> Result<(), definition::Er
 
 fn remove(events: &mut Events<Counter>, line: &str) -> Result<usize, Problem> {
     let Ok(Some(Command::Remove(removal))) = parse(line) else { panic!("{line}") };
-    events.remove(&removal)
+    events.remove(&removal, &|_| false)
+}
+
+/// Removes the events of a family; without one, all that are not synthetic.
+fn remove_all(events: &mut Events<Counter>, family: Option<Family>) -> Result<usize, Problem> {
+    events.remove(&Removal::of_all(family), &|_| false)
 }
 
 /// Hits every probe at `address`. Each register holds its number, except for x19 (the address of [`TEXTS`]), x20 (the
@@ -464,17 +476,17 @@ fn what_cannot_be_read_is_no_value_to_a_filter() {
             ("y == 7", 1),
             ("y == 0", 0),
         ]) {
-            let Controlled { mut events, mut controls } = Controlled::new(&[line]);
-            controls.set_enabled(&mut events, None, None, true).unwrap();
-            controls.set_filter(&mut events, ("kprobes", "one"), filter).unwrap();
+            let Controlled { mut events } = Controlled::new(&[line]);
+            events.set_enabled(None, None, true).unwrap();
+            events.set_filter(("kprobes", "one"), filter).unwrap();
             hit(0x1000, 7);
             assert_eq!(trace(&events, 9).lines().count(), kept, "{line}: {filter}");
         }
     }
     for (filter, kept) in tried([("t == ''", 0), ("t != 'x'", 0), ("t ~ '*'", 0), ("!(t == 'x')", 1)]) {
-        let Controlled { mut events, mut controls } = Controlled::new(&["p:one f t=+0(%x0):string"]);
-        controls.set_enabled(&mut events, None, None, true).unwrap();
-        controls.set_filter(&mut events, ("kprobes", "one"), filter).unwrap();
+        let Controlled { mut events } = Controlled::new(&["p:one f t=+0(%x0):string"]);
+        events.set_enabled(None, None, true).unwrap();
+        events.set_filter(("kprobes", "one"), filter).unwrap();
         hit(0x1000, 7);
         assert_eq!(trace(&events, 9).lines().count(), kept, "{filter}");
     }
@@ -494,16 +506,16 @@ fn symbol_strings_are_recorded_as_text() {
     }
     assert_tried!(fetched("p f +0(%x0):symstr"), "arg1=(fault)");
 
-    let Controlled { mut events, mut controls } = Controlled::new(&["p:one f s=%x20:symstr"]);
+    let Controlled { mut events } = Controlled::new(&["p:one f s=%x20:symstr"]);
     let name = ("kprobes", "one");
-    controls.set_enabled(&mut events, None, None, true).unwrap();
-    controls.set_filter(&mut events, name, "s ~ \"a::*\" && s != 'a::b<c, d>+0x8/0x100'").unwrap();
-    controls.set_trigger(&mut events, name, "hist:keys=s").unwrap();
+    events.set_enabled(None, None, true).unwrap();
+    events.set_filter(name, "s ~ \"a::*\" && s != 'a::b<c, d>+0x8/0x100'").unwrap();
+    events.set_trigger(name, "hist:keys=s").unwrap();
     [0x1004, 0x2004, 0x2008, 0x2008, 0x5000].into_iter().for_each(|address| hit(0x1000, address));
     assert_eq!(trace(&events, 9).lines().count(), 1);
     assert!(trace(&events, 9).ends_with(" s=\"a::b<c, d>+0x4/0x100\"\n"), "{}", trace(&events, 9));
     let mut shown = String::new();
-    let trigger = &controls.get(name).unwrap().triggers()[0];
+    let trigger = &events.settings(name).unwrap().triggers()[0];
     trigger.histogram().unwrap().write(&mut shown, trigger, &Names).unwrap();
     for (text, hits) in [("f+0x4/0x10", 1), ("a::b<c, d>+0x8/0x100", 2), ("0x5000", 1)] {
         assert!(shown.contains(&std::format!("{{ s: {text:<50} }} hitcount: {hits:>10}\n")), "{text}: {shown}");
@@ -612,7 +624,7 @@ fn an_event_can_have_several_probes() {
     let mut events = events();
     define(&mut events, "p:one f x=%x0").unwrap();
     define(&mut events, "p:one f x=%x1").unwrap();
-    assert_eq!(events.set_enabled(None, "one", true), Ok(2));
+    assert_eq!(events.set_enabled(None, Some("one"), true), Ok(()));
     define(&mut events, "p:one a::b<c, d> x=%x2").unwrap();
     assert!(events.iter().all(|event| event.probe().unwrap().is_enabled() && event.number() == 6));
     hit(0x1000, 1);
@@ -625,27 +637,19 @@ fn an_event_can_have_several_probes() {
         Err(Problem::Busy),
         "the last one of an event that is enabled"
     );
-    assert_eq!(events.set_all_enabled(Some("kprobes"), false), Ok(1));
+    assert_eq!(events.set_enabled(Some("kprobes"), None, false), Ok(()));
     assert_eq!(remove(&mut events, "-:one f"), Ok(0));
     assert_eq!(remove(&mut events, "-:one"), Ok(1));
 }
 
-/// Events with controls, on a machine where x30 holds the caller at the entry of every function.
+/// Events that are enabled and have filters and triggers, as opposed to probes that are hit in a test.
 struct Controlled {
     events: Events<Counter>,
-    controls: Controls,
 }
 
 impl Controlled {
     fn new(lines: &[&str]) -> Self {
-        let services = Services {
-            is_caller_in_x30: |address| Names.is_call(address),
-            now: || 0,
-            free: || usize::MAX,
-            clock: || Clock { frequency: 1_000_000, origin: 0 },
-            functions: FindFunction::NONE,
-        };
-        let mut controlled = Self { events: events(), controls: Controls::new(services) };
+        let mut controlled = Self { events: events() };
         lines.iter().for_each(|line| controlled.define(line));
         controlled
     }
@@ -659,7 +663,7 @@ impl Controlled {
 
     fn define(&mut self, line: &str) {
         let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
-        self.controls.define(&mut self.events, definition, &Names).unwrap();
+        self.events.define(definition, &Names).unwrap();
     }
 }
 
@@ -667,13 +671,13 @@ impl Controlled {
 #[test]
 fn stacks_can_follow_all_records() {
     let mut controlled = Controlled::new(&["p:one f x=%x20", "p:two a::b x=%x20"]);
-    let Controlled { events, controls } = &mut controlled;
-    controls.set_enabled(events, None, None, true).unwrap();
-    controls.set_filter(events, ("kprobes", "one"), "x < 5").unwrap();
-    controls.set_trigger(events, ("kprobes", "two"), "hist:keys=x").unwrap();
+    let Controlled { events } = &mut controlled;
+    events.set_enabled(None, None, true).unwrap();
+    events.set_filter(("kprobes", "one"), "x < 5").unwrap();
+    events.set_trigger(("kprobes", "two"), "hist:keys=x").unwrap();
     for (stacks, expected) in [(false, 0), (true, 2), (false, 0)] {
-        let Controlled { events, controls } = &mut controlled;
-        controls.set_stacks(events, stacks).unwrap();
+        let Controlled { events } = &mut controlled;
+        events.set_stacks(stacks).unwrap();
         [(0x1000, 1), (0x1000, 9), (0x2000, 9)].into_iter().for_each(|(address, time)| hit(address, time));
         let text = controlled.take_trace();
         assert_eq!(text.matches("<stack trace>").count(), expected, "{text}");
@@ -681,8 +685,8 @@ fn stacks_can_follow_all_records() {
     }
     let mut allocations = 0;
     let mut set = |allocations| {
-        let Controlled { events, controls } = &mut controlled;
-        with_memory(allocations, || controls.set_stacks(events, true))
+        let Controlled { events } = &mut controlled;
+        with_memory(allocations, || events.set_stacks(true))
     };
     while set(allocations) == Err(Errno::NoMemory) {
         allocations += 1;
@@ -695,10 +699,10 @@ fn stacks_can_follow_all_records() {
 fn hits_are_over_before_the_plans_of_a_list_are_dropped() {
     let dropped = |lines: &[&str], filter: Option<&str>| {
         let mut controlled = Controlled::new(lines);
-        let Controlled { events, controls } = &mut controlled;
-        controls.set_enabled(events, None, None, true).unwrap();
+        let Controlled { events } = &mut controlled;
+        events.set_enabled(None, None, true).unwrap();
         if let Some(filter) = filter {
-            controls.set_filter(events, ("kprobes", "one"), filter).unwrap();
+            events.set_filter(("kprobes", "one"), filter).unwrap();
         }
         let before = SYNCHRONIZED.get();
         drop(controlled);
@@ -723,12 +727,12 @@ fn returns_are_left_to_the_handler_exactly_while_there_is_a_plan() {
     }
     let mut controlled = Controlled::new(&["r:one f x=%x0"]);
     let set = |controlled: &mut Controlled, filter, allocations| {
-        let Controlled { events, controls } = controlled;
-        with_memory(allocations, || controls.set_filter(events, ONE, filter))
+        let Controlled { events } = controlled;
+        with_memory(allocations, || events.set_filter(ONE, filter))
     };
     let enable = |controlled: &mut Controlled, enabled| {
-        let Controlled { events, controls } = controlled;
-        controls.set_enabled(events, None, None, enabled).unwrap();
+        let Controlled { events } = controlled;
+        events.set_enabled(None, None, enabled).unwrap();
     };
     enable(&mut controlled, true);
     assert_left(&controlled, false, "enabled");
@@ -747,8 +751,8 @@ fn returns_are_left_to_the_handler_exactly_while_there_is_a_plan() {
     assert_left(&controlled, true, "disabled");
     enable(&mut controlled, true);
     set(&mut controlled, "x < 5", usize::MAX).unwrap();
-    let Controlled { events, controls } = &mut controlled;
-    controls.reset(events, |_| true);
+    let Controlled { events } = &mut controlled;
+    events.reset(|_| true);
     assert_left(&controlled, true, "reset");
 }
 
@@ -760,14 +764,14 @@ fn a_stack_has_each_call_once() {
         ("p:one f+4", "{ common_stacktrace:\n         f+0x4/0x10\n} hitcount"),
         ("r:one f", "{ common_stacktrace:\n         a::b<c, d>+0x4/0x100\n} hitcount"),
     ]) {
-        let Controlled { mut events, mut controls } = Controlled::new(&[line]);
+        let Controlled { mut events } = Controlled::new(&[line]);
         let name = ("kprobes", "one");
         for trigger in ["hist:keys=common_stacktrace", "stacktrace"] {
-            controls.set_trigger(&mut events, name, trigger).unwrap();
+            events.set_trigger(name, trigger).unwrap();
         }
         hit(events.iter().next().unwrap().address(), 1);
         let mut text = String::new();
-        let trigger = &controls.get(name).unwrap().triggers()[0];
+        let trigger = &events.settings(name).unwrap().triggers()[0];
         trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
         assert!(text.contains(expected), "{line}: {text}");
         let frames = expected.matches("\n    ").count();
@@ -777,30 +781,28 @@ fn a_stack_has_each_call_once() {
 
 #[test]
 fn a_group_counts_events_as_enabled_that_triggers_have_hit() {
-    let Controlled { mut events, mut controls } = Controlled::new(&["p:g/one f", "p:g/two f+4"]);
-    let texts = |controls: &Controls, events: &Events<Counter>| {
-        [Some("g"), None, Some("h")].map(|group| controls.enabled_text(events, group))
-    };
-    assert_tried!(texts(&controls, &events), ["0", "0", "?"]);
-    controls.set_trigger(&mut events, ("g", "one"), "stacktrace").unwrap();
-    assert_tried!(texts(&controls, &events), ["X", "X", "?"]);
-    controls.set_trigger(&mut events, ("g", "one"), "enable_event:g:two").unwrap();
-    assert_tried!(texts(&controls, &events), ["1", "1", "?"], "the target of a trigger is hit, too");
+    let Controlled { mut events } = Controlled::new(&["p:g/one f", "p:g/two f+4"]);
+    let texts = |events: &Events<Counter>| [Some("g"), None, Some("h")].map(|group| events.enabled_text(group));
+    assert_tried!(texts(&events), ["0", "0", "?"]);
+    events.set_trigger(("g", "one"), "stacktrace").unwrap();
+    assert_tried!(texts(&events), ["X", "X", "?"]);
+    events.set_trigger(("g", "one"), "enable_event:g:two").unwrap();
+    assert_tried!(texts(&events), ["1", "1", "?"], "the target of a trigger is hit, too");
     for trigger in ["!stacktrace", "!enable_event:g:two"] {
-        controls.set_trigger(&mut events, ("g", "one"), trigger).unwrap();
+        events.set_trigger(("g", "one"), trigger).unwrap();
     }
-    assert_tried!(texts(&controls, &events), ["0", "0", "?"]);
+    assert_tried!(texts(&events), ["0", "0", "?"]);
 }
 
 /// The examples of Linux's documentation of `set_event` (events.rst, section 2.1).
 #[test]
 fn events_are_enabled_by_words() {
-    let Controlled { mut events, mut controls } = Controlled::new(&["p:g/one f", "p:g/two f+4", "p:h/one f+8"]);
+    let Controlled { mut events } = Controlled::new(&["p:g/one f", "p:g/two f+4", "p:h/one f+8"]);
     let mut enabled = |text: &str| {
-        controls.set_enabled(&mut events, None, None, false).unwrap();
-        let outcome = controls.set_events(&mut events, text);
+        events.set_enabled(None, None, false).unwrap();
+        let outcome = events.set_events(text);
         let mut text = String::new();
-        controls.write_events(&events, true, &mut text).unwrap();
+        events.write_events(true, &mut text).unwrap();
         (outcome, text.replace('\n', " "))
     };
     for (text, expected) in tried([
@@ -823,38 +825,37 @@ fn events_are_enabled_by_words() {
         assert_eq!(enabled(text), (Err(Errno::Invalid), expected.into()), "{text}");
     }
     let mut text = String::new();
-    controls.write_events(&events, false, &mut text).unwrap();
+    events.write_events(false, &mut text).unwrap();
     assert_eq!(text, "g:one\ng:two\nh:one\n");
 }
 
 #[test]
 fn the_filter_of_a_group_is_that_of_its_events_that_can_have_it() {
-    let Controlled { mut events, mut controls } =
-        Controlled::new(&["p:g/one f x=%x0", "p:g/two f+4", "p:h/one f+8 x=%x0"]);
-    controls.set_group_filter(&mut events, "g", "x == 1\n").unwrap();
-    let filters = |controls: &Controls| {
+    let Controlled { mut events } = Controlled::new(&["p:g/one f x=%x0", "p:g/two f+4", "p:h/one f+8 x=%x0"]);
+    events.set_group_filter("g", "x == 1\n").unwrap();
+    let filters = |events: &Events<Counter>| {
         [("g", "one"), ("g", "two"), ("h", "one")].map(|name| {
             let mut text = String::new();
-            if let Some(settings) = controls.get(name) {
+            if let Some(settings) = events.settings(name) {
                 settings.write_filter(&mut text).unwrap();
             }
             text
         })
     };
     let refused = "x == 1\n^\nparse_error: Couldn't find or set field in one of a subsystem's events\n";
-    assert_eq!(filters(&controls), ["x == 1\n", refused, ""]);
+    assert_eq!(filters(&events), ["x == 1\n", refused, ""]);
     let mut log = String::new();
-    controls.errors.write(&mut log).unwrap();
+    events.errors().write(&mut log).unwrap();
     assert!(log.contains("event filter parse error: error: Couldn't find or set field in one"), "{log}");
-    controls.set_group_filter(&mut events, "g", "0").unwrap();
-    assert_eq!(filters(&controls), ["none\n", "none\n", ""]);
+    events.set_group_filter("g", "0").unwrap();
+    assert_eq!(filters(&events), ["none\n", "none\n", ""]);
 }
 
 /// A restriction applies to existing and to later events, with and without a filter.
 #[test]
 fn only_hits_of_some_tasks_and_cpus_are_recorded() {
     let mut controlled = Controlled::new(&["p:one f"]);
-    controlled.controls.set_events(&mut controlled.events, "one").unwrap();
+    controlled.events.set_events("one").unwrap();
     // Every hit is by task 3, on CPU 0.
     let both = |case| [false, true].map(|children| (case, children));
     let cases = [
@@ -873,20 +874,20 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
             restriction.only.get_or_insert_default().add(only).unwrap();
         }
         restriction.without.add(without).unwrap();
-        let Controlled { events, controls } = &mut controlled;
+        let Controlled { events } = &mut controlled;
         let inherited = InheritedTasks::of(&restriction).unwrap();
-        controls.restrict(events, restriction, inherited).unwrap();
+        events.restrict(restriction, inherited).unwrap();
         controlled.define("p:two f+4");
         controlled.define("p:one f+8");
-        let Controlled { events, controls } = &mut controlled;
-        controls.set_events(events, "two").unwrap();
+        let Controlled { events } = &mut controlled;
+        events.set_events("two").unwrap();
         events.clear_trace();
         [0x1000, 0x1004].into_iter().for_each(|address| hit(address, 1));
         assert_eq!(trace(events, 9).lines().count(), expected, "{only}, {without}, {cpus:?}");
         events.clear_trace();
         hit(0x1008, 1);
         assert_eq!(trace(events, 9).lines().count(), expected / 2, "a second probe of an event");
-        controls.set_events(events, "!two").unwrap();
+        events.set_events("!two").unwrap();
         remove(events, "-:two").unwrap();
         remove(events, "-:one f+8").unwrap();
     }
@@ -895,19 +896,19 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
 /// A task is recorded as the child of one that is, and is then one of those that the files show.
 #[test]
 fn children_follow_into_the_restriction() {
-    let Controlled { mut events, mut controls } = Controlled::new(&["p:one f"]);
-    controls.set_events(&mut events, "one").unwrap();
+    let Controlled { mut events } = Controlled::new(&["p:one f"]);
+    events.set_events("one").unwrap();
     let mut restriction = Restriction { children: true, ..Restriction::default() };
     restriction.only.get_or_insert_default().add("7").unwrap();
     let inherited = InheritedTasks::of(&restriction).unwrap();
-    controls.restrict(&mut events, restriction, inherited.clone()).unwrap();
+    events.restrict(restriction, inherited.clone()).unwrap();
     hit(0x1000, 1);
     assert_eq!(trace(&events, 9).lines().count(), 0);
     inherited.unwrap().starts(7, 3);
     hit(0x1000, 2);
     assert_eq!(trace(&events, 9).lines().count(), 1);
     let mut tasks = String::new();
-    controls.restriction().unwrap().only.unwrap().write(&mut tasks).unwrap();
+    events.restriction().unwrap().only.unwrap().write(&mut tasks).unwrap();
     assert_eq!(tasks, "3\n7\n");
 }
 
@@ -1010,29 +1011,29 @@ fn a_snapshot_of_the_graph_is_read_as_one_under_another_tracer() {
 /// A trigger separates earlier records from the hit itself and from later ones; as in Linux, also if it has a filter.
 #[test]
 fn a_trigger_takes_a_snapshot() {
-    let Controlled { mut events, mut controls } = Controlled::new(&["p:one f", "p:two f+4"]);
-    controls.set_events(&mut events, "*:*").unwrap();
+    let Controlled { mut events } = Controlled::new(&["p:one f", "p:two f+4"]);
+    events.set_events("*:*").unwrap();
     assert!(snapshot(&events).contains("is freed"));
-    controls.set_trigger(&mut events, ("kprobes", "two"), "snapshot:2").unwrap();
+    events.set_trigger(("kprobes", "two"), "snapshot:2").unwrap();
     assert!(snapshot(&events).contains("is allocated"));
     (1..=3).for_each(|time| hit(0x1000, time));
     hit(0x1004, 4);
     hit(0x1000, 5);
     assert_eq!((times(&trace(&events, 9)), times(&snapshot(&events))), ([4, 5].into(), [1, 2, 3].into()));
-    let text = |controls: &Controls| {
+    let text = |events: &Events<Counter>| {
         let mut text = String::new();
-        controls.get(("kprobes", "two")).unwrap().write_triggers(&mut text).unwrap();
+        events.settings(("kprobes", "two")).unwrap().write_triggers(&mut text).unwrap();
         text
     };
-    assert_eq!(text(&controls), "snapshot:count=1\n");
+    assert_eq!(text(&events), "snapshot:count=1\n");
     hit(0x1004, 6);
     events.clear_trace();
     assert_eq!(times(&snapshot(&events)), [4, 5], "nobody has looked before the rings were emptied");
     (7..=9).for_each(|time| hit(0x1004, time));
     assert_eq!(times(&snapshot(&events)), [4, 5], "two were asked for");
-    controls.set_trigger(&mut events, ("kprobes", "two"), "!snapshot").unwrap();
-    controls.set_trigger(&mut events, ("kprobes", "two"), "snapshot if common_pid == 3").unwrap();
-    assert_eq!(text(&controls), "snapshot:unlimited if common_pid == 3\n");
+    events.set_trigger(("kprobes", "two"), "!snapshot").unwrap();
+    events.set_trigger(("kprobes", "two"), "snapshot if common_pid == 3").unwrap();
+    assert_eq!(text(&events), "snapshot:unlimited if common_pid == 3\n");
     hit(0x1000, 10);
     hit(0x1004, 11);
     assert_eq!(times(&snapshot(&events)), [7, 8, 9, 10]);
@@ -1070,11 +1071,11 @@ fn options_change_what_is_printed() {
 #[test]
 fn a_probe_that_is_armed_as_others_are_has_a_plan_before() {
     let mut controlled = Controlled::new(&["p:one f x=%x20"]);
-    let Controlled { events, controls } = &mut controlled;
-    controls.set_enabled(events, None, Some("one"), true).unwrap();
-    controls.set_filter(events, ("kprobes", "one"), "x == 2").unwrap();
+    let Controlled { events } = &mut controlled;
+    events.set_enabled(None, Some("one"), true).unwrap();
+    events.set_filter(("kprobes", "one"), "x == 2").unwrap();
     controlled.define("p:one a::b<c, d> x=%x20");
-    let Controlled { events, .. } = controlled;
+    let Controlled { events } = controlled;
     assert!(events.iter().all(|event| event.probe().unwrap().is_enabled()));
     [1, 2].into_iter().for_each(|time| hit(0x2000, time));
     assert_eq!(trace(&events, 9).lines().count(), 1);
@@ -1124,7 +1125,7 @@ fn removing_unregisters_and_keeps_what_was_recorded() {
     (0..if cfg!(miri) { 200 } else { 500 }).for_each(|time| hit(0x2000, time));
     assert_eq!(remove(&mut events, "-:g/"), Ok(1));
     assert_eq!(events.removed.len(), 1, "an event without records is forgotten");
-    assert_eq!(events.remove_all(None), Ok(()));
+    remove_all(&mut events, None).unwrap();
     REGISTERED.with_borrow(|registered| assert!(registered.is_empty()));
 }
 
@@ -1133,12 +1134,12 @@ fn events_are_enabled_and_disabled_by_name() {
     let mut events = events();
     define(&mut events, "p:one f").unwrap();
     define(&mut events, "p:g/one a::b<c, d>").unwrap();
-    assert_eq!(events.set_all_enabled(None, true), Ok(2));
-    assert_eq!(events.remove_all(None), Err(Problem::Busy));
-    assert_eq!(events.set_enabled(Some("g"), "one", false), Ok(1));
+    assert_eq!(events.set_enabled(None, None, true), Ok(()));
+    assert_eq!(remove_all(&mut events, None), Err(Problem::Busy));
+    assert_eq!(events.set_enabled(Some("g"), Some("one"), false), Ok(()));
     let enabled: Vec<bool> = events.iter().map(|event| event.probe().unwrap().is_enabled()).collect();
     assert_eq!(enabled, [true, false]);
-    assert_eq!(events.set_enabled(None, "two", true), Ok(0));
+    assert_eq!(events.set_enabled(None, Some("two"), true), Err(Errno::NotFound));
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl<P: Armed> Events<P> {
         self.keep_parted();
         self.rings.clear();
         self.pipes.iter_mut().for_each(|pipe| *pipe.get_mut() = Pipe::default());
-        self.forget();
+        self.drop_formats();
     }
 
     /// Moves the records that a trigger `snapshot` has split off out of the rings, before the rings are changed. If
@@ -91,7 +91,7 @@ impl<P: Armed> Events<P> {
             1 => {}
             _ => file.snapshot = Snapshot::default(),
         }
-        self.forget();
+        self.drop_formats();
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl<P: Armed> Events<P> {
         if let Some(pipe) = self.pipes.get_mut(cpu + 1) {
             *pipe.get_mut() = Pipe::default();
         }
-        self.forget();
+        self.drop_formats();
     }
 
     /// Returns the options of the trace.

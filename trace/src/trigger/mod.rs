@@ -7,7 +7,6 @@
 //! `hit::action` carries plans out. Triggers are set and removed in [`settings`] for one event and in [`controls`] for
 //! all; [`restriction`] limits recording to tasks and CPUs.
 
-pub mod controls;
 pub mod inherited_tasks;
 mod parse;
 pub mod restriction;

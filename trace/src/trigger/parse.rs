@@ -103,7 +103,7 @@ impl Request {
     /// # Errors
     ///
     /// Returns the errors of [`parse`](Self::parse).
-    pub(super) fn parse_in(text: &str, fields: &[Field], scope: Scope<'_>) -> Result<Self, Error> {
+    pub(crate) fn parse_in(text: &str, fields: &[Field], scope: Scope<'_>) -> Result<Self, Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         let (remove, text) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
@@ -192,7 +192,7 @@ impl TriggerKind {
     }
 
     /// Whether the trigger takes snapshots.
-    pub(super) fn takes_snapshots(&self) -> bool {
+    pub(crate) fn takes_snapshots(&self) -> bool {
         match self {
             Self::Snapshot => true,
             Self::Histogram(definition) => definition.takes_snapshots(),

@@ -153,7 +153,7 @@ impl Settings {
     }
 
     /// Returns the number of triggers of this event that act on the event with the settings `target`.
-    pub(super) fn count_of(&self, target: &Self) -> usize {
+    pub(crate) fn count_of(&self, target: &Self) -> usize {
         let acts_on_it = |trigger: &&Arc<Trigger>| match &trigger.action {
             Action::Switch { switch, .. } => Arc::ptr_eq(switch, &target.recording),
             Action::Order { orders, .. } => Arc::ptr_eq(orders, &target.orders),

@@ -73,9 +73,9 @@ fn a_function_probe_is_at_the_entry_or_the_return() {
     events.write_definitions(&mut text).unwrap();
     assert_eq!(text, "", "none is a kprobe");
     // The file `kprobe_events` removes kprobes alone.
-    assert_eq!(events.remove_all(Some(Family::Kprobe)), Ok(()));
+    remove_all(&mut events, Some(Family::Kprobe)).unwrap();
     assert_eq!(events.iter().count(), 3);
-    assert_eq!(events.remove_all(None), Ok(()));
+    remove_all(&mut events, None).unwrap();
     assert_eq!(events.iter().count(), 0);
 }
 
@@ -237,11 +237,11 @@ fn events_are_removed_together_or_not_at_all() {
     let mut events = others();
     define(&mut events, "e:kprobes/on kprobes.some").unwrap();
     define(&mut events, "f:fprobes/back f%return").unwrap();
-    events.set_enabled(None, "on", true).unwrap();
+    events.set_enabled(None, Some("on"), true).unwrap();
     let count = events.iter().count();
     assert_eq!(remove(&mut events, "-:kprobes/"), Err(Problem::Busy));
     assert_eq!(events.iter().count(), count, "what is enabled is on one of them");
-    events.set_enabled(None, "on", false).unwrap();
+    events.set_enabled(None, Some("on"), false).unwrap();
     assert_eq!(remove(&mut events, "-:kprobes/"), Ok(5));
     assert_eq!(remove(&mut events, "-:fprobes/back f"), Ok(0));
     assert_eq!(remove(&mut events, "-:fprobes/back f%return"), Ok(1), "as it is listed");
@@ -286,6 +286,6 @@ fn an_event_stays_while_others_are_on_it() {
     define(&mut events, "p:noted f").unwrap();
     assert_eq!(remove(&mut events, "-:kprobes/noted"), Ok(1));
     define(&mut events, "e:on kprobes.back").unwrap();
-    assert_eq!(events.remove_all(None), Ok(()));
+    remove_all(&mut events, None).unwrap();
     assert!(events.iter().all(Event::is_static));
 }

@@ -8,15 +8,15 @@ fn refuse_none(error: <Counter as Armed>::Error) {
 
 impl Controlled {
     fn command(&mut self, functions: &[u64], text: &str) -> Result<(), Errno> {
-        self.controls.add_command(&mut self.events, functions, text, &Names, &mut refuse_none)
+        self.events.add_command(functions, text, &Names, &mut refuse_none)
     }
 
     fn remove_command(&mut self, functions: &[u64], text: &str) -> Result<(), Errno> {
-        self.controls.remove_command(&mut self.events, functions, text)
+        self.events.remove_command(functions, text)
     }
 
     fn commands(&self) -> String {
-        let commands = self.controls.commands(&self.events);
+        let commands = self.events.commands();
         commands.map(|(function, command)| std::format!("{function:#x}:{command}\n")).collect()
     }
 }
@@ -48,17 +48,17 @@ fn a_command_enables_an_event_and_records_a_stack() {
     let mut controlled = Controlled::new(&["p:one f x=%x20"]);
     controlled.command(&[0x1000], "enable_event:kprobes:one").unwrap();
     controlled.command(&[0x2000], "stacktrace").unwrap();
-    let enabled = |controlled: &Controlled| controlled.controls.get(("kprobes", "one")).unwrap().enabled_text();
+    let enabled = |controlled: &Controlled| controlled.events.settings(("kprobes", "one")).unwrap().enabled_text();
     assert_eq!(enabled(&controlled), "0*");
     assert_eq!(remove(&mut controlled.events, "-:none"), Ok(0));
-    assert!(controlled.controls.is_busy(controlled.events.iter().next().unwrap()));
+    assert!(controlled.events.is_busy(controlled.events.iter().next().unwrap()));
     hit(0x2000, 1);
     assert_eq!(trace(&controlled.events, 9).matches("<stack trace>").count(), 1);
     hit(0x1000, 2);
     assert_eq!(enabled(&controlled), "1*");
     assert_eq!(controlled.remove_command(&[0x1000], "enable_event:kprobes:one:3"), Err(Errno::Invalid));
     controlled.remove_command(&[0x1000], "enable_event:kprobes:one").unwrap();
-    assert_eq!(controlled.controls.get(("kprobes", "one")).unwrap().enabled_text(), "0");
+    assert_eq!(controlled.events.settings(("kprobes", "one")).unwrap().enabled_text(), "0");
     controlled.remove_command(&[0x2000], "stacktrace").unwrap();
 }
 
@@ -68,18 +68,17 @@ fn no_list_has_an_event_of_commands() {
     assert!(snapshot(&controlled.events).contains("is freed"));
     controlled.command(&[0x1000], "snapshot").unwrap();
     assert!(snapshot(&controlled.events).contains("is allocated"));
-    let Controlled { events, controls } = &mut controlled;
+    let Controlled { events } = &mut controlled;
     assert_eq!(events.iter().count(), 1);
     let mut out = String::new();
     events.write_all_definitions(&mut out).unwrap();
-    controls.write_events(events, false, &mut out).unwrap();
+    events.write_events(false, &mut out).unwrap();
     assert_eq!(out, "p:kprobes/one f\nkprobes:one\n");
     // Neither what disarms probes nor what enables or removes all events changes it.
-    controls.set_armed(events, false).unwrap();
-    controls.set_enabled(events, None, None, false).unwrap();
-    assert_eq!(events.remove_all(None), Ok(()));
-    assert_eq!(controls.set_trigger(events, ("", "0x1000"), "traceon"), Err(Errno::NotFound));
-    controls.forget(events);
+    events.set_armed(false).unwrap();
+    events.set_enabled(None, None, false).unwrap();
+    remove_all(events, None).unwrap();
+    assert_eq!(events.set_trigger(("", "0x1000"), "traceon"), Err(Errno::NotFound));
     assert_eq!(controlled.commands(), "0x1000:snapshot:unlimited\n");
     let armed = controlled.events.all().filter(|event| event.is_enabled()).count();
     assert_eq!(armed, 1);

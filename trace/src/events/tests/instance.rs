@@ -5,7 +5,7 @@ use crate::definition::synthetic;
 
 impl Controlled {
     fn copy_definitions(&mut self, main: &Self) {
-        self.controls.copy_definitions(&mut self.events, &main.events, &Names).unwrap();
+        self.events.copy_definitions(&main.events, &Names).unwrap();
     }
 
     fn listed(&self) -> String {
@@ -38,7 +38,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     instance.copy_definitions(&main);
     assert_eq!(registered(), count, "nothing has changed, so nothing is defined anew");
     // One that is defined anew is another one, though it is listed in the same way.
-    instance.controls.set_filter(&mut instance.events, ("g", "back"), "arg1 == 1").unwrap();
+    instance.events.set_filter(("g", "back"), "arg1 == 1").unwrap();
     remove(&mut main.events, "-:on").unwrap();
     remove(&mut main.events, "-:g/back").unwrap();
     main.define("r:g/back a::b<c, d> $retval");
@@ -50,9 +50,9 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
         all
     };
     assert_eq!(addresses(&instance), addresses(&main));
-    assert!(instance.controls.get(("g", "back")).is_none(), "its filter is gone with the old one");
+    assert!(instance.events.settings(("g", "back")).is_none(), "its filter is gone with the old one");
     // An event that is enabled in the instance gets its further probes there, too.
-    instance.controls.set_enabled(&mut instance.events, None, Some("one"), true).unwrap();
+    instance.events.set_enabled(None, Some("one"), true).unwrap();
     main.define("p:one f+4 x=%x20");
     remove(&mut main.events, "-:one f").unwrap();
     define_synthetic(&mut main.events, "s:more int a");
@@ -67,7 +67,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     assert_eq!(armed, [0x2000, 0x1004]);
     hit(0x1004, 7);
     // What the main trace has no more goes, whatever the instance does with it.
-    main.events.remove_all(None).unwrap();
+    remove_all(&mut main.events, None).unwrap();
     main.events.remove_synthetic(None, &|_| false).unwrap();
     instance.copy_definitions(&main);
     assert_eq!((instance.listed().as_str(), registered()), ("", 0));
@@ -78,9 +78,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
 fn without_memory_an_instance_follows_as_far_as_it_can() {
     let (main, mut instance) = (main(), Controlled::new(&[]));
     let mut allocations = 0;
-    let mut copy = |allocations| {
-        with_memory(allocations, || instance.controls.copy_definitions(&mut instance.events, &main.events, &Names))
-    };
+    let mut copy = |allocations| with_memory(allocations, || instance.events.copy_definitions(&main.events, &Names));
     while copy(allocations).is_err() {
         allocations += if cfg!(miri) { 1 + allocations } else { 1 };
     }

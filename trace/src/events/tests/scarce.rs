@@ -11,17 +11,17 @@ use fallible::failing::{Heap, each_allocation};
 static HEAP: Heap = Heap;
 
 /// Returns the contents of all files, and which probes are armed.
-fn state(Controlled { events, controls }: &Controlled) -> String {
+fn state(Controlled { events }: &Controlled) -> String {
     let mut text = String::new();
     events.write_definitions(&mut text).unwrap();
     events.write_profile(&mut text).unwrap();
-    controls.errors.write(&mut text).unwrap();
+    events.errors().write(&mut text).unwrap();
     for event in events.iter() {
         let Definition { group, event: name, .. } = event.definition();
         event.format().write(&mut text, name, event.number()).unwrap();
         let has_plan = event.recorder().plan().0.load(Relaxed) as usize;
         writeln!(text, "armed: {}, plan: {has_plan:#x}", event.probe().unwrap().is_enabled()).unwrap();
-        let Some(control) = controls.get((group, name)) else { continue };
+        let Some(control) = events.settings((group, name)) else { continue };
         writeln!(text, "enabled: {}", control.enabled_text()).unwrap();
         control.write_filter(&mut text).unwrap();
         control.write_triggers(&mut text).unwrap();
@@ -47,11 +47,9 @@ fn each(
     allocations
 }
 
-fn define_line(Controlled { events, controls }: &mut Controlled, line: &str) -> Result<(), Errno> {
+fn define_line(Controlled { events }: &mut Controlled, line: &str) -> Result<(), Errno> {
     match parse(line).map_err(|error| error.problem.errno())? {
-        Some(Command::Define(definition)) => {
-            controls.define(events, definition, &Names).map_err(|error| error.problem.errno())
-        }
+        Some(Command::Define(definition)) => events.define(definition, &Names).map_err(|error| error.problem.errno()),
         _ => Err(Errno::Invalid),
     }
 }
@@ -89,12 +87,12 @@ const CHANGES: [(&str, &str); 14] = [
     ("enable", "0"),
 ];
 
-fn change(Controlled { events, controls }: &mut Controlled, file: &str, text: &str) -> Result<(), Errno> {
+fn change(Controlled { events }: &mut Controlled, file: &str, text: &str) -> Result<(), Errno> {
     let name = ("g", "one");
     match file {
-        "enable" => controls.set_enabled(events, Some("g"), None, text == "1"),
-        "filter" => controls.set_filter(events, name, text),
-        _ => controls.set_trigger(events, name, text),
+        "enable" => events.set_enabled(Some("g"), None, text == "1"),
+        "filter" => events.set_filter(name, text),
+        _ => events.set_trigger(name, text),
     }
 }
 
@@ -114,7 +112,7 @@ fn what_there_is_no_memory_for_is_not_set() {
     for (file, text) in tried(CHANGES) {
         allocations += each(&mut controlled, text, |controlled| change(controlled, file, text));
     }
-    allocations += each(&mut controlled, "disarm", |Controlled { events, controls }| controls.set_armed(events, false));
+    allocations += each(&mut controlled, "disarm", |Controlled { events }| events.set_armed(false));
     assert!(cfg!(miri) || allocations > 200, "{allocations}");
 }
 
@@ -167,20 +165,19 @@ fn events_are_removed_without_memory() {
     for (file, text) in &CHANGES[..8] {
         change(&mut controlled, file, text).unwrap();
     }
-    let Controlled { events, controls } = &mut controlled;
+    let Controlled { events } = &mut controlled;
     // One that is on an event of the group would hold it.
     assert_eq!(remove(events, "-:on"), Ok(1));
     let before = REGISTERED.with_borrow(Vec::len);
     let Ok(Some(Command::Remove(removal))) = parse("-:g/") else { panic!("it is read") };
     with_memory(0, || {
-        controls.reset(events, |definition| removal.matches(definition));
-        let removed = events.remove_unless(&removal, &|event| controls.is_busy(event));
-        controls.forget(events);
+        events.reset(|definition| removal.matches(definition));
+        let removed = events.remove(&removal, &|_| false);
         removed
     })
     .unwrap();
     assert_eq!((events.iter().count(), before - REGISTERED.with_borrow(Vec::len)), (3, 3));
-    assert!(controls.get(("g", "one")).is_none());
+    assert!(events.settings(("g", "one")).is_none());
 }
 
 /// An error without memory for its reason is still an error.
@@ -231,7 +228,7 @@ fn files_are_written_with_little_memory() {
         change(&mut controlled, file, text).unwrap();
     }
     [7, 8, 9].into_iter().for_each(|time| hit(0x1000, time));
-    let Controlled { events, controls } = &controlled;
+    let Controlled { events } = &controlled;
     let clock = Clock { frequency: 1_000_000, origin: 0 };
     let whole = |write: &dyn Fn(&mut dyn Write) -> Result<(), ShowError>| {
         let mut expected = String::new();
@@ -247,8 +244,8 @@ fn files_are_written_with_little_memory() {
         assert!(allocations > 0);
     };
     whole(&|out| events.write_trace(out, usize::MAX, 1, &Names, clock));
-    whole(&|out| Ok(controls.get(("g", "one")).unwrap().write_triggers(out)?));
-    for trigger in tried(controls.get(("g", "one")).unwrap().triggers()) {
+    whole(&|out| Ok(events.settings(("g", "one")).unwrap().write_triggers(out)?));
+    for trigger in tried(events.settings(("g", "one")).unwrap().triggers()) {
         let Some(histogram) = trigger.histogram() else { continue };
         whole(&|out| histogram.write(out, trigger, &Names));
     }

@@ -14,11 +14,11 @@ fn some(lines: &[&str]) -> Controlled {
 
 impl Controlled {
     fn set(&mut self, event: &str, enabled: bool) {
-        self.controls.set_enabled(&mut self.events, None, Some(event), enabled).unwrap();
+        self.events.set_enabled(None, Some(event), enabled).unwrap();
     }
 
     fn set_trigger(&mut self, (group, event): (&str, &str), text: &str) {
-        self.controls.set_trigger(&mut self.events, (group, event), text).unwrap();
+        self.events.set_trigger((group, event), text).unwrap();
     }
 
     /// Returns what the records of an event have after its name.
@@ -97,12 +97,12 @@ fn triggers_and_the_file_filter_apply_to_what_the_filter_in_the_definition_accep
     let mut controlled = some(&["e:on kprobes.some time=$x:u8 if x > 2"]);
     controlled.set("on", true);
     controlled.set_trigger(("eprobes", "on"), "hist:keys=time");
-    controlled.controls.set_filter(&mut controlled.events, ("eprobes", "on"), "time != 4").unwrap();
-    assert!(controlled.controls.set_filter(&mut controlled.events, ("eprobes", "on"), "x != 4").is_err());
-    controlled.controls.set_filter(&mut controlled.events, ("eprobes", "on"), "time != 4").unwrap();
+    controlled.events.set_filter(("eprobes", "on"), "time != 4").unwrap();
+    assert!(controlled.events.set_filter(("eprobes", "on"), "x != 4").is_err());
+    controlled.events.set_filter(("eprobes", "on"), "time != 4").unwrap();
     (1..=5).for_each(|time| hit(0x1000, time));
     assert_eq!(controlled.recorded("on"), ["(kprobes.some) time=3", "(kprobes.some) time=5"]);
-    let trigger = controlled.controls.get(("eprobes", "on")).unwrap().triggers()[0].clone();
+    let trigger = controlled.events.settings(("eprobes", "on")).unwrap().triggers()[0].clone();
     let mut text = String::new();
     trigger.histogram().unwrap().write(&mut text, &trigger, &Names).unwrap();
     assert!(text.contains("{ time:          3 }") && text.contains("Hits: 3\n"), "{text}");
@@ -131,7 +131,7 @@ fn a_wrong_filter_in_a_definition_is_refused_with_its_position() {
         ("e:on kprobes.some if pair == 7", "                          ^", "Field not found"),
     ]) {
         let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
-        let error = controlled.controls.define(&mut controlled.events, definition, &Names).unwrap_err();
+        let error = controlled.events.define(definition, &Names).unwrap_err();
         assert_eq!((error.problem, error.reason.as_deref()), (Problem::Filter, Some(reason)), "{line}");
         assert_eq!(error.column, caret.len() - 1, "{line}\n{caret}");
         assert_eq!(controlled.events.iter().count(), 1);
@@ -163,7 +163,7 @@ fn an_event_on_a_synthetic_one_fetches_from_its_record() {
     hit(0x1000, 1);
     assert_eq!(controlled.take_trace(), "", "neither is enabled");
     controlled.set("on", true);
-    let enable = |controlled: &Controlled| controlled.controls.get(("synthetic", "sent")).unwrap().enabled_text();
+    let enable = |controlled: &Controlled| controlled.events.settings(("synthetic", "sent")).unwrap().enabled_text();
     assert_eq!(enable(&controlled), "0*");
     hit(0x1000, 2);
     hit(0x1000, 3);
@@ -264,10 +264,9 @@ fn a_synthetic_event_forgets_what_was_on_it() {
         (sent.is_enabled(), sent.recorder().plan().get().map_or(0, |plan| plan.dependents.len()))
     };
     assert_eq!(sent(&controlled), (true, 1));
-    let Controlled { events, controls } = &mut controlled;
-    controls.reset(events, |definition| definition.event == "on");
+    let Controlled { events } = &mut controlled;
+    events.reset(|definition| definition.event == "on");
     assert_eq!(remove(events, "-:on"), Ok(1));
-    controls.forget(events);
     assert_eq!(sent(&controlled), (false, 0));
     hit(0x1000, 2);
     assert_eq!(controlled.take_trace(), "");
@@ -279,8 +278,8 @@ fn an_instance_has_what_is_on_synthetic_events() {
     main.send();
     main.define("e:on synthetic/sent x=$x:u64 if x > 1");
     let mut instance = Controlled::new(&[]);
-    let Controlled { events, controls } = &mut instance;
-    controls.copy_definitions(events, &main.events, &Names).unwrap();
+    let Controlled { events } = &mut instance;
+    events.copy_definitions(&main.events, &Names).unwrap();
     let variables = "keys=common_pid:a=x,b=y,c=word,d=comm,e=common_pid";
     instance.set_trigger(("kprobes", "some"), &format!("hist:{variables}:onchange($a).trace(sent,$a,$b,$c,$d,$e)"));
     instance.set("on", true);
@@ -290,8 +289,8 @@ fn an_instance_has_what_is_on_synthetic_events() {
     assert_eq!(main.take_trace(), "");
     // The main trace removes it while the instance uses it.
     remove(&mut main.events, "-:on").unwrap();
-    let Controlled { events, controls } = &mut instance;
-    controls.copy_definitions(events, &main.events, &Names).unwrap();
+    let Controlled { events } = &mut instance;
+    events.copy_definitions(&main.events, &Names).unwrap();
     hit(0x1000, 3);
     assert_eq!(instance.take_trace(), "");
 }

@@ -13,15 +13,15 @@ fn pair() -> Controlled {
 
 impl Controlled {
     fn trigger(&mut self, event: &str, text: &str) -> Result<(), Errno> {
-        self.controls.set_trigger(&mut self.events, ("g", event), text)
+        self.events.set_trigger(("g", event), text)
     }
 
     /// Returns what the log has for a refused trigger: each problem, and the text above its caret.
     fn refused(&mut self, event: &str, text: &str) -> Vec<String> {
-        self.controls.errors.clear();
+        self.events.clear_errors();
         assert_eq!(self.trigger(event, text), Err(Errno::Invalid), "{text}");
         let mut log = String::new();
-        self.controls.errors.write(&mut log).unwrap();
+        self.events.errors().write(&mut log).unwrap();
         let lines: Vec<&str> = log.lines().collect();
         let shown = lines.chunks(3).map(|entry| {
             let problem = entry[0].split("error: ").nth(1).unwrap();
@@ -33,14 +33,14 @@ impl Controlled {
 
     fn triggers(&self, event: &str) -> String {
         let mut text = String::new();
-        self.controls.get(("g", event)).unwrap().write_triggers(&mut text).unwrap();
+        self.events.settings(("g", event)).unwrap().write_triggers(&mut text).unwrap();
         text
     }
 
     /// Returns the lines of the entries of all histograms.
     fn entries(&self, event: &str) -> Vec<String> {
         let mut text = String::new();
-        for trigger in self.controls.get(("g", event)).unwrap().triggers() {
+        for trigger in self.events.settings(("g", event)).unwrap().triggers() {
             trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
         }
         text.lines().filter(|line| line.starts_with("{ ")).map(ToString::to_string).collect()
@@ -98,7 +98,7 @@ fn a_refused_histogram_is_an_error_of_its_event() {
     let mut pair = pair();
     let shown = |pair: &Controlled, event| {
         let mut text = String::new();
-        pair.controls.write_refused(("g", event), &mut text).unwrap();
+        pair.events.write_refused(("g", event), &mut text).unwrap();
         text
     };
     let line = "hist:keys=x:ts0=common_timestamp.usecs if comm==\"ping\"";
@@ -168,17 +168,17 @@ fn the_time_between_two_events_is_summed_up() {
     pair.hit("second", 0, 207, [2, 5]);
     assert_eq!(pair.entries("second"), ["{ y:          5 } hitcount:          2  x:          4"]);
     assert_eq!(pair.entries("first"), ["{ x:          5 } hitcount:          2"]);
-    let second = pair.controls.get(("g", "second")).unwrap().triggers()[0].histogram().unwrap();
+    let second = pair.events.settings(("g", "second")).unwrap().triggers()[0].histogram().unwrap();
     assert_eq!(second.read().unwrap().entries[0][2], 30 + 7, "the sum of both");
     assert_eq!(pair.trigger("first", "!hist:keys=x:ts0=common_timestamp.usecs"), Err(Errno::Busy));
-    pair.controls.remove_histograms(&mut pair.events, ("g", "first")).unwrap();
+    pair.events.remove_histograms(("g", "first")).unwrap();
     assert_eq!(pair.entries("first").len(), 1, "as it is referred to");
     pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs:clear").unwrap();
     assert_eq!(pair.entries("first"), [""; 0]);
     pair.hit("first", 0, 300, [5, 0]);
     pair.hit("second", 0, 301, [2, 5]);
     assert_eq!(pair.entries("second"), ["{ y:          5 } hitcount:          3  x:          6"]);
-    pair.controls.remove_histograms(&mut pair.events, ("g", "second")).unwrap();
+    pair.events.remove_histograms(("g", "second")).unwrap();
     pair.trigger("first", "!hist:keys=x:ts0=common_timestamp.usecs").unwrap();
 }
 
@@ -201,7 +201,7 @@ fn expressions_are_computed_as_linux_computes_them() {
         let trigger = format!("hist:keys=common_cpu:vals={expression}");
         pair.trigger("first", &trigger).unwrap();
         pair.hit("first", 0, 0, [x, y]);
-        let histogram = pair.controls.get(("g", "first")).unwrap().triggers()[0].histogram().unwrap();
+        let histogram = pair.events.settings(("g", "first")).unwrap().triggers()[0].histogram().unwrap();
         assert_eq!(histogram.read().unwrap().entries[0][..3], [0, 1, expected], "{expression}");
         pair.trigger("first", &format!("!{trigger}")).unwrap();
     }
@@ -215,7 +215,7 @@ fn a_shared_table_takes_as_many_keys_as_it_has_room_for() {
     for x in 0..200 {
         pair.hit("first", x as usize % 2, x, [x % 150, 1]);
     }
-    let histogram = pair.controls.get(("g", "first")).unwrap().triggers()[0].histogram().unwrap();
+    let histogram = pair.events.settings(("g", "first")).unwrap().triggers()[0].histogram().unwrap();
     let reading = histogram.read().unwrap();
     let hits: u64 = reading.entries.iter().map(|entry| entry[1]).sum();
     assert_eq!((reading.entries.len(), hits, reading.dropped), (128, 178, 22));
@@ -232,7 +232,7 @@ fn keys_are_alike_that_have_the_same_words() {
     pair.hit("first", 0, 0, [0, 9]);
     pair.hit("second", 0, 0, [3, 0]);
     pair.hit("second", 0, 0, [3, 0]);
-    let histogram = pair.controls.get(("g", "second")).unwrap().triggers()[0].histogram().unwrap();
+    let histogram = pair.events.settings(("g", "second")).unwrap().triggers()[0].histogram().unwrap();
     assert_eq!(
         histogram.read().unwrap().entries[0][3..5],
         [2, 18],
@@ -254,7 +254,7 @@ impl Controlled {
     }
 
     fn enable(&mut self, group: &str, event: &str) {
-        self.controls.set_enabled(&mut self.events, Some(group), Some(event), true).unwrap();
+        self.events.set_enabled(Some(group), Some(event), true).unwrap();
     }
 }
 
@@ -320,7 +320,7 @@ fn a_match_records_a_synthetic_event() {
         pair.triggers("first").lines().last().unwrap(),
         "hist:keys=key:vals=hitcount:synthetic_num=num:sort=hitcount:size=2048 if num < 100 [active]"
     );
-    let busy = |pair: &Controlled| pair.controls.is_busy(pair.events.iter().last().unwrap());
+    let busy = |pair: &Controlled| pair.events.is_busy(pair.events.iter().last().unwrap());
     assert!(busy(&pair));
     pair.hit("first", 0, 10, [5, 77]);
     pair.hit("second", 1, 30, [5, 8]);
@@ -329,10 +329,8 @@ fn a_match_records_a_synthetic_event() {
     pair.hit("first", 0, 40, [5, 77]);
     pair.hit("second", 1, 47, [5, 8]);
     assert_eq!(pair.lines(), ["lat: lat=7 x=5 pid=7 comm=mai any=main small=0 was=77"]);
-    pair.controls
-        .set_trigger(&mut pair.events, ("synthetic", "lat"), "hist:keys=any,comm:vals=lat:sort=lat if x == 5")
-        .unwrap();
-    pair.controls.set_filter(&mut pair.events, ("synthetic", "lat"), "lat > 9 && comm == \"mai\"").unwrap();
+    pair.events.set_trigger(("synthetic", "lat"), "hist:keys=any,comm:vals=lat:sort=lat if x == 5").unwrap();
+    pair.events.set_filter(("synthetic", "lat"), "lat > 9 && comm == \"mai\"").unwrap();
     pair.enable("g", "second");
     for (start, end) in [(100, 105), (200, 220)] {
         pair.hit("first", 0, start, [5, 77]);
@@ -343,7 +341,7 @@ fn a_match_records_a_synthetic_event() {
     assert!(lines[1].starts_with("second: (f+0x4/0x10) key=0x5"), "{lines:?}");
     assert_eq!(lines[3], "lat: lat=20 x=5 pid=7 comm=mai any=main small=0 was=77", "after its cause");
     let mut text = String::new();
-    let control = pair.controls.get(("synthetic", "lat")).unwrap();
+    let control = pair.events.settings(("synthetic", "lat")).unwrap();
     control.triggers()[0].histogram().unwrap().write(&mut text, &control.triggers()[0], &Names).unwrap();
     assert!(text.contains("hitcount:          2  lat:         25\n"), "{text}");
     pair.trigger("second", &format!("!{trigger}")).unwrap();
@@ -359,8 +357,7 @@ fn synthetic_events_lead_to_others() {
     }
     pair.trigger("first", "hist:keys=key:ax=num").unwrap();
     pair.trigger("second", "hist:keys=key:bx=num-$ax:onmatch(g.first).one(key,$bx)").unwrap();
-    let set =
-        |pair: &mut Controlled, event, text| pair.controls.set_trigger(&mut pair.events, ("synthetic", event), text);
+    let set = |pair: &mut Controlled, event, text| pair.events.set_trigger(("synthetic", event), text);
     set(&mut pair, "one", "hist:keys=xx:sum=$bx+lat:onmatch(g.second).two(xx,$sum)").unwrap();
     pair.enable("synthetic", "one");
     pair.enable("synthetic", "two");
@@ -389,7 +386,7 @@ fn what_is_watched_is_kept_as_linux_shows_it() {
         pair.hit("first", 0, 0, [1, y]);
     }
     let mut text = String::new();
-    let control = pair.controls.get(("g", "first")).unwrap();
+    let control = pair.events.settings(("g", "first")).unwrap();
     control.triggers()[0].histogram().unwrap().write(&mut text, &control.triggers()[0], &Names).unwrap();
     let expected = format!(
         "{{ key:          1 }} hitcount:          3\n\tmax:          9  num:          9  c1: {:<32}  common_pid:          7\n\
@@ -461,16 +458,16 @@ fn a_stack_is_recorded_by_another_event() {
         pair.refused("second", "hist:keys=key:onmatch(g.first).trace(late,$st,$st,key)"),
         ["Param type doesn't match synthetic event field type ^$st,$st,key)"]
     );
-    let set = |pair: &mut Controlled, text| pair.controls.set_trigger(&mut pair.events, ("synthetic", "late"), text);
+    let set = |pair: &mut Controlled, text| pair.events.set_trigger(("synthetic", "late"), text);
     set(&mut pair, "hist:keys=lat.buckets=10,stack.stacktrace:sort=lat").unwrap();
     set(&mut pair, "hist:keys=key:vv=lat:onmax($vv).save(stack.stacktrace,lat)").unwrap();
-    let filtered = pair.controls.set_filter(&mut pair.events, ("synthetic", "late"), "stack == 1");
+    let filtered = pair.events.set_filter(("synthetic", "late"), "stack == 1");
     assert_eq!(filtered, Err(Errno::Invalid), "it is neither a number nor a text");
     pair.enable("synthetic", "late");
     pair.hit("first", 0, 10, [5, 1]);
     pair.hit("second", 1, 17, [5, 0]);
     assert_eq!(pair.lines(), ["late: key=5 stack=STACK:", "=> f+0x0/0x10", "lat=7"]);
-    let control = pair.controls.get(("synthetic", "late")).unwrap();
+    let control = pair.events.settings(("synthetic", "late")).unwrap();
     text.clear();
     control.triggers()[0].histogram().unwrap().write(&mut text, &control.triggers()[0], &Names).unwrap();
     assert!(

@@ -7,36 +7,36 @@ use core::fmt::Write;
 use fallible::{Arc, OutOfMemory};
 
 use super::draft::{Draft, EventSettings};
-use super::{Controls, Name, RefusedHistogram, find};
+use super::{Name, RefusedHistogram};
 use crate::errno::Errno;
 use crate::events::{Armed, Events};
 use crate::histogram::{self, Command, Histogram, Needed, OtherEvents, Scope, VariableSource};
 use crate::trigger::settings::{Resources, SetError, Settings};
 use crate::trigger::{self, Request, Target, Trigger, TriggerKind};
 
-impl Controls {
+impl<P: Armed> Events<P> {
     /// Sets a trigger of an event, or removes one.
     ///
     /// # Errors
     ///
     /// Fails if the text is not a trigger, if the event already has it, or if it refers to an event that does not
     /// exist. The error log says why, in the cases in which Linux's does.
-    pub fn set_trigger<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
+    pub fn set_trigger(&mut self, name: Name<'_>, text: &str) -> Result<(), Errno> {
         if text.trim_ascii().trim_start_matches('!').starts_with("hist:") {
-            self.refused.retain(|refused| refused.name() != name);
+            self.controls.refused.retain(|refused| refused.name() != name);
         }
         let needed = RefCell::new(None);
         loop {
-            let outcome = self.try_set_trigger(events, name, text, Some(&needed));
+            let outcome = self.try_set_trigger(name, text, Some(&needed));
             match (outcome, needed.take()) {
                 (Err(Errno::Invalid), Some(needed)) => {
-                    if let Err(errno) = self.keep_field(events, name, text, &needed) {
-                        self.drop_automatic(events);
+                    if let Err(errno) = self.keep_field(name, text, &needed) {
+                        self.drop_automatic();
                         return Err(errno);
                     }
                 }
                 (outcome @ Err(_), _) => {
-                    self.drop_automatic(events);
+                    self.drop_automatic();
                     return outcome;
                 }
                 (Ok(()), _) => return Ok(()),
@@ -46,19 +46,13 @@ impl Controls {
 
     /// Sets an automatic trigger that keeps a field of another event, which is `needed` by the trigger `text` of event
     /// `name`. It gets the keys and the filter of a histogram that the other event has.
-    fn keep_field<P: Armed>(
-        &mut self,
-        events: &mut Events<P>,
-        name: Name<'_>,
-        text: &str,
-        needed: &Needed,
-    ) -> Result<(), Errno> {
+    fn keep_field(&mut self, name: Name<'_>, text: &str, needed: &Needed) -> Result<(), Errno> {
         let Needed { event: (group, event), field, parts } = needed;
-        let refuse = |controls: &mut Self, problem| {
+        let refuse = |events: &mut Self, problem| {
             let column = text.trim().trim_start_matches('!').find(field.as_str()).unwrap_or(0);
-            controls.refuse_histogram(name, text, &histogram::Error { problem, column, before: None })
+            events.refuse_histogram(name, text, &histogram::Error { problem, column, before: None })
         };
-        let triggers = self.get((group, event)).map_or(&[][..], Settings::triggers);
+        let triggers = self.settings((group, event)).map_or(&[][..], Settings::triggers);
         let is_like = |trigger: &&Arc<Trigger>| {
             trigger.histogram().is_some_and(|histogram| histogram.definition().has_parts(parts))
         };
@@ -76,20 +70,20 @@ impl Controls {
             None => Ok(()),
         });
         written.map_err(|_| Errno::NoMemory)?;
-        self.try_set_trigger(events, (group, event), &line.0, None)
+        self.try_set_trigger((group, event), &line.0, None)
     }
 
     /// Removes automatic triggers that no trigger needs any more. If there is no memory for the removal, they stay
     /// until another trigger is removed.
-    fn drop_automatic<P: Armed>(&mut self, events: &mut Events<P>) {
+    fn drop_automatic(&mut self) {
         let is_left = |histogram: &Histogram| histogram.definition().is_automatic && !self.is_referred_to(histogram);
-        let triggers = self.controls.iter().flat_map(|of_event| of_event.settings.triggers());
+        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
         if !triggers.filter_map(|trigger| trigger.histogram()).any(is_left) {
             return;
         }
-        let drop_all = |controls: &Self| -> Result<Draft, OutOfMemory> {
-            let mut draft = controls.draft()?;
-            for of_event in &controls.controls {
+        let drop_all = || -> Result<Draft, OutOfMemory> {
+            let mut draft = self.draft()?;
+            for of_event in &self.controls.of_events {
                 let left = of_event.settings.triggers().iter().filter_map(|trigger| trigger.histogram());
                 for histogram in left.filter(|histogram| is_left(histogram)) {
                     draft.get_mut((&of_event.name.0, &of_event.name.1))?.remove_histogram(histogram);
@@ -98,27 +92,26 @@ impl Controls {
             draft.retarget();
             Ok(draft)
         };
-        if let Ok(draft) = drop_all(self) {
-            let _ = self.commit(events, draft, self.disarmed);
+        if let Ok(draft) = drop_all() {
+            let _ = self.commit(draft);
         }
     }
 
     /// Sets or removes a trigger as `set_trigger` does. If it needs a field of another event first, reports that in
     /// `needed`. Without `needed`, the trigger is itself an automatic one.
-    fn try_set_trigger<P: Armed>(
+    fn try_set_trigger(
         &mut self,
-        events: &mut Events<P>,
         name: Name<'_>,
         text: &str,
         needed: Option<&RefCell<Option<Needed>>>,
     ) -> Result<(), Errno> {
-        let request = self.request(events, name, text, needed)?;
+        let request = self.request(name, text, needed)?;
         if request.remove {
-            return self.remove_trigger(events, name, &request);
+            return self.remove_trigger(name, &request);
         }
-        let settings = self.get(name);
+        let settings = self.settings(name);
         if let Some((trigger, paused)) = settings.and_then(|settings| settings.pausing(&request)) {
-            return self.set_paused(events, name, &trigger, paused);
+            return self.set_paused(name, &trigger, paused);
         }
         if let (TriggerKind::Histogram(definition), Some(settings)) = (&request.kind, settings)
             && let (Some(Command::Clear), Some(histogram)) = (definition.command, settings.histogram(&request))
@@ -127,28 +120,27 @@ impl Controls {
                 return Ok(());
             }
             // All events that share the histogram get the new one.
-            let cleared = self.resources(events).cleared(histogram).map_err(|_| Errno::NoMemory)?;
+            let cleared = self.resources().cleared(histogram).map_err(|_| Errno::NoMemory)?;
             let mut draft = self.draft()?;
             for EventSettings { settings, is_changed, .. } in &mut draft.0 {
                 *is_changed |= settings.replace_histogram(histogram, &cleared)?;
             }
-            return self.commit(events, draft, self.disarmed);
+            return self.commit(draft);
         }
-        self.add_trigger(events, name, text, request)
+        self.add_trigger(name, text, request)
     }
 
     /// Reads the text of a trigger.
-    fn request<P: Armed>(
+    fn request(
         &mut self,
-        events: &Events<P>,
         name: Name<'_>,
         text: &str,
         needed: Option<&RefCell<Option<Needed>>>,
     ) -> Result<Request, Errno> {
-        let fields = &find(events, name)?.format().fields;
+        let fields = &self.find(name)?.format().fields;
         let sources = self.variable_sources()?;
-        let (clock, others) = ((self.services.clock)(), Some(events as &dyn OtherEvents));
-        let functions = self.services.functions;
+        let (clock, others) = ((self.controls.services.clock)(), Some(&*self as &dyn OtherEvents));
+        let functions = self.controls.services.functions;
         let scope = Scope { event: name, sources: &sources, clock, others, needed, functions, is_removal: false };
         let request = Request::parse_in(text, fields, scope);
         drop(sources);
@@ -164,60 +156,43 @@ impl Controls {
         Ok(request)
     }
 
-    fn resources<P: Armed>(&self, events: &Events<P>) -> Resources<'static> {
+    fn resources(&self) -> Resources<'static> {
         Resources {
-            cpus: events.rings().cpus(),
-            free: (self.services.free)(),
-            rings: Some(events.rings()),
+            cpus: self.rings().cpus(),
+            free: (self.controls.services.free)(),
+            rings: Some(self.rings()),
             named: None,
         }
     }
 
     /// Pauses a histogram, or lets it continue. That does not change the plan, but stubs do not count in a paused
     /// histogram, so they are compiled anew.
-    fn set_paused<P: Armed>(
-        &mut self,
-        events: &mut Events<P>,
-        name: Name<'_>,
-        trigger: &Trigger,
-        paused: bool,
-    ) -> Result<(), Errno> {
+    fn set_paused(&mut self, name: Name<'_>, trigger: &Trigger, paused: bool) -> Result<(), Errno> {
         let mut draft = self.draft()?;
         draft.get_mut(name)?;
         let was_paused = trigger.is_paused();
         trigger.set_paused(paused);
-        let changed = self.commit(events, draft, self.disarmed);
+        let changed = self.commit(draft);
         changed.inspect_err(|_| trigger.set_paused(was_paused))
     }
 
-    fn remove_trigger<P: Armed>(
-        &mut self,
-        events: &mut Events<P>,
-        name: Name<'_>,
-        request: &Request,
-    ) -> Result<(), Errno> {
+    fn remove_trigger(&mut self, name: Name<'_>, request: &Request) -> Result<(), Errno> {
         let mut draft = self.draft()?;
-        target(events, &mut draft, &request.kind)?;
-        let histogram = self.get(name).and_then(|settings| settings.histogram(request));
+        self.target(&mut draft, &request.kind)?;
+        let histogram = self.settings(name).and_then(|settings| settings.histogram(request));
         if histogram.is_some_and(|histogram| self.is_referred_to(histogram)) {
             return Err(Errno::Busy);
         }
         draft.get_mut(name)?.remove_trigger(request);
         draft.retarget();
-        self.commit(events, draft, self.disarmed)?;
-        self.drop_automatic(events);
+        self.commit(draft)?;
+        self.drop_automatic();
         Ok(())
     }
 
-    fn add_trigger<P: Armed>(
-        &mut self,
-        events: &mut Events<P>,
-        name: Name<'_>,
-        text: &str,
-        request: Request,
-    ) -> Result<(), Errno> {
+    fn add_trigger(&mut self, name: Name<'_>, text: &str, request: Request) -> Result<(), Errno> {
         let mut draft = self.draft()?;
-        let target = target(events, &mut draft, &request.kind)?;
+        let target = self.target(&mut draft, &request.kind)?;
         let takes_snapshots = request.kind.takes_snapshots();
         let (mut clock, mut named) = (None, None);
         if let TriggerKind::Histogram(definition) = &request.kind {
@@ -227,7 +202,7 @@ impl Controls {
                 self.refuse_histogram(name, text, &histogram::Error { column, ..error })
             })?;
         }
-        let resources = Resources { named: named.as_ref(), ..self.resources(events) };
+        let resources = Resources { named: named.as_ref(), ..self.resources() };
         draft.get_mut(name)?.set_trigger(request, resources, target).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
             SetError::Memory => Errno::NoMemory,
@@ -237,12 +212,12 @@ impl Controls {
             }
         })?;
         draft.retarget();
-        self.commit(events, draft, self.disarmed)?;
+        self.commit(draft)?;
         if let Some(clock) = clock {
-            events.set_clock(clock);
+            self.set_clock(clock);
         }
         if takes_snapshots {
-            events.allocate_snapshot();
+            self.allocate_snapshot();
         }
         Ok(())
     }
@@ -250,7 +225,7 @@ impl Controls {
     /// Returns the histograms with variables, each with its event.
     fn variable_sources(&self) -> Result<Vec<VariableSource<'_>>, OutOfMemory> {
         let mut sources = Vec::new();
-        for EventSettings { name, settings, .. } in &self.controls {
+        for EventSettings { name, settings, .. } in &self.controls.of_events {
             let histograms = settings.triggers().iter().filter_map(|trigger| trigger.shared_histogram());
             let with_variables = histograms.filter(|histogram| histogram.variable_use.is_some());
             fallible::extend(
@@ -263,7 +238,7 @@ impl Controls {
 
     /// Whether a trigger refers to a variable of `histogram`.
     fn is_referred_to(&self, histogram: &Histogram) -> bool {
-        let triggers = self.controls.iter().flat_map(|of_event| of_event.settings.triggers());
+        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
         let mut histograms = triggers.filter_map(|trigger| trigger.histogram());
         histograms.any(|other| other.definition().refers_to(histogram))
     }
@@ -271,7 +246,7 @@ impl Controls {
     /// Returns the existing histogram with the name in `definition`; `None` if there is none.
     fn find_like(&self, definition: &histogram::Definition) -> Result<Option<Arc<Histogram>>, histogram::Error> {
         let Some(name) = &definition.name else { return Ok(None) };
-        let triggers = self.controls.iter().flat_map(|of_event| of_event.settings.triggers());
+        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
         let mut histograms = triggers.filter_map(|trigger| trigger.shared_histogram());
         let named = histograms.find(|histogram| histogram.definition().name.as_ref() == Some(name));
         match named {
@@ -288,18 +263,34 @@ impl Controls {
     /// # Errors
     ///
     /// Fails if the event does not exist.
-    pub fn remove_histograms<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>) -> Result<(), Errno> {
-        find(events, name)?;
-        let triggers = self.get(name).map_or(&[][..], Settings::triggers);
+    pub fn remove_histograms(&mut self, name: Name<'_>) -> Result<(), Errno> {
+        self.find(name)?;
+        let triggers = self.settings(name).map_or(&[][..], Settings::triggers);
         if triggers.iter().filter_map(|trigger| trigger.histogram()).any(|histogram| self.is_referred_to(histogram)) {
             return Ok(());
         }
         let mut draft = self.draft()?;
         draft.get_mut(name)?.remove_histograms();
         draft.retarget();
-        self.commit(events, draft, self.disarmed)?;
-        self.drop_automatic(events);
+        self.commit(draft)?;
+        self.drop_automatic();
         Ok(())
+    }
+
+    /// Returns what a trigger of this kind acts on: all tracing, or another event, which must exist.
+    pub(in crate::events) fn target(&self, draft: &mut Draft, kind: &TriggerKind) -> Result<Option<Target>, Errno> {
+        Ok(match kind {
+            TriggerKind::Tracing { .. } => Some(Target::Recording(self.rings().switch().clone())),
+            TriggerKind::Event { group, event, .. } | TriggerKind::Histograms { group, event, .. } => {
+                self.find((group, event)).ok().filter(|event| !event.is_only_for_triggers()).ok_or(Errno::Invalid)?;
+                let settings = draft.get_mut((group, event))?;
+                Some(match kind {
+                    TriggerKind::Histograms { .. } => Target::Histograms(settings.orders().clone()),
+                    _ => Target::Recording(settings.recording().clone()),
+                })
+            }
+            TriggerKind::Histogram(_) | TriggerKind::Stacktrace | TriggerKind::Snapshot => None,
+        })
     }
 
     fn refuse_histogram(&mut self, (group, event): Name<'_>, text: &str, error: &histogram::Error) -> Errno {
@@ -309,9 +300,9 @@ impl Controls {
             for (problem, column) in logged.filter(|(problem, _)| problem.is_logged()) {
                 self.refuse(&place, &problem, command, column);
                 // Without memory, the log is the only report.
-                self.refused.retain(|refused| refused.name() != (group, event));
+                self.controls.refused.retain(|refused| refused.name() != (group, event));
                 let refused = RefusedHistogram::new((group, event), &problem, command);
-                let _ = refused.and_then(|refused| fallible::push(&mut self.refused, refused));
+                let _ = refused.and_then(|refused| fallible::push(&mut self.controls.refused, refused));
             }
         }
         if error.problem == histogram::Problem::NeedsValue { Errno::NotFound } else { Errno::Invalid }
@@ -323,24 +314,4 @@ impl RefusedHistogram {
         let (group, event, command) = (fallible::copy(group)?, fallible::copy(event)?, fallible::copy(command)?);
         Ok(Self { group, event, problem: fallible::format(format_args!("{problem}"))?, command })
     }
-}
-
-/// Returns what a trigger of this kind acts on: all tracing, or another event, which must exist.
-pub(super) fn target<P: Armed>(
-    events: &Events<P>,
-    draft: &mut Draft,
-    kind: &TriggerKind,
-) -> Result<Option<Target>, Errno> {
-    Ok(match kind {
-        TriggerKind::Tracing { .. } => Some(Target::Recording(events.rings().switch().clone())),
-        TriggerKind::Event { group, event, .. } | TriggerKind::Histograms { group, event, .. } => {
-            find(events, (group, event)).ok().filter(|event| !event.is_only_for_triggers()).ok_or(Errno::Invalid)?;
-            let settings = draft.get_mut((group, event))?;
-            Some(match kind {
-                TriggerKind::Histograms { .. } => Target::Histograms(settings.orders().clone()),
-                _ => Target::Recording(settings.recording().clone()),
-            })
-        }
-        TriggerKind::Histogram(_) | TriggerKind::Stacktrace | TriggerKind::Snapshot => None,
-    })
 }

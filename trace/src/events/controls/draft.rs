@@ -7,7 +7,7 @@ use core::mem;
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Controls, Name, name};
+use super::{Name, name};
 use crate::definition::Definition;
 use crate::errno::Errno;
 use crate::events::{Armed, Event, Events, OtherProbe};
@@ -32,7 +32,7 @@ impl EventSettings {
 }
 
 /// New settings of all events, before they take effect.
-pub(super) struct Draft(pub Vec<EventSettings>);
+pub(in crate::events) struct Draft(pub(super) Vec<EventSettings>);
 
 impl Draft {
     /// Returns the new settings of an event, which are created if it has none.
@@ -66,64 +66,57 @@ fn retarget(all: &mut [EventSettings]) {
     }
 }
 
-impl Controls {
+impl<P: Armed> Events<P> {
     /// Returns a copy of the settings, as a draft.
-    pub(super) fn draft(&self) -> Result<Draft, OutOfMemory> {
+    pub(in crate::events) fn draft(&self) -> Result<Draft, OutOfMemory> {
         let copy = |EventSettings { name, settings, .. }: &EventSettings| -> Result<_, OutOfMemory> {
             Ok(EventSettings { name: name.clone(), settings: settings.try_clone()?, is_changed: false })
         };
         // Room for one more event, so that adding one needs no second allocation.
         let mut all = Vec::new();
-        all.try_reserve_exact(self.controls.len() + 1)?;
-        self.controls.iter().try_for_each(|of_event| fallible::push(&mut all, copy(of_event)?))?;
+        all.try_reserve_exact(self.controls.of_events.len() + 1)?;
+        self.controls.of_events.iter().try_for_each(|of_event| fallible::push(&mut all, copy(of_event)?))?;
         Ok(Draft(all))
     }
 
-    /// Puts the draft into effect: the handlers and stubs of the events that it changes follow the new settings. If
-    /// `disarmed`, no event is armed.
-    pub(super) fn commit<P: Armed>(
-        &mut self,
-        events: &mut Events<P>,
-        draft: Draft,
-        disarmed: bool,
-    ) -> Result<(), Errno> {
-        let mut draft = draft;
+    /// Puts the draft into effect: the handlers and stubs of the events that it changes follow the new settings.
+    pub(in crate::events) fn commit(&mut self, mut draft: Draft) -> Result<(), Errno> {
         // A synthetic event's plan has the recorders of the armed events that are on it.
-        for event in events.all().filter(|event| event.is_synthetic()) {
+        for event in self.all().filter(|event| event.is_synthetic()) {
             let is_changed = |on: &Event<P>| draft.0.iter().any(|of_event| of_event.is_changed && is(on, of_event));
-            if events.dependents_of(event).any(is_changed) {
-                let count = events.dependents_of(event).filter(|on| is_armed(on, &draft.0)).count();
+            if self.dependents_of(event).any(is_changed) {
+                let count = self.dependents_of(event).filter(|on| is_armed(on, &draft.0)).count();
                 draft.get_mut(name(event))?.set_dependents(count);
             }
         }
         let Draft(mut all) = draft;
         let mut staged = Vec::new();
-        for (number, event) in events.all().enumerate() {
+        for (number, event) in self.all().enumerate() {
             let Some(of_event) = all.iter().find(|of_event| of_event.is_changed && is(event, of_event)) else {
                 continue;
             };
-            let dependents = dependents(events, event, &all)?;
+            let dependents = self.armed_dependents(event, &all)?;
             let (recorder, address) = (event.recorder(), event.address());
-            let plan = self.plan(&of_event.settings, recorder, address, event.gate(), &dependents)?;
+            let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents)?;
             let is_exempt = event.is_static() || event.is_of_commands();
-            let is_to_be_armed = of_event.settings.is_armed() && (!disarmed || is_exempt);
+            let is_to_be_armed = of_event.settings.is_armed() && (!self.controls.disarmed || is_exempt);
             // The stub of a disarmed probe is compiled when the probe is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.is_enabled());
             let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
             fallible::push(&mut staged, one)?;
         }
-        staged.iter_mut().for_each(|one| one.exchange_plan(events));
-        let failed = staged.iter_mut().position(|one| one.exchange_probe(events).is_err());
+        staged.iter_mut().for_each(|one| one.exchange_plan(self));
+        let failed = staged.iter_mut().position(|one| one.exchange_probe(self).is_err());
         if let Some(failed) = failed {
             // In reverse, so that memory that was freed last is taken first.
             for one in staged.iter_mut().take(failed + 1).rev() {
-                one.put_back(events);
+                one.put_back(self);
             }
-            staged.iter_mut().for_each(|one| one.exchange_plan(events));
+            staged.iter_mut().for_each(|one| one.exchange_plan(self));
         } else {
             for Staged { number, other, .. } in staged.iter_mut().filter(|one| !one.is_to_be_armed) {
-                let Some(event) = events.get_mut(*number) else { continue };
+                let Some(event) = self.get_mut(*number) else { continue };
                 // Disarming needs no memory.
                 let _ = event.set_enabled(false);
                 *other = event.drop_code();
@@ -133,7 +126,7 @@ impl Controls {
             P::synchronize();
         }
         for Staged { number, other, .. } in &mut staged {
-            if let (Some(event), Some(other)) = (events.get_mut(*number), other.take()) {
+            if let (Some(event), Some(other)) = (self.get_mut(*number), other.take()) {
                 event.retire(other);
             }
         }
@@ -146,62 +139,72 @@ impl Controls {
             of_event.settings.settle();
             of_event.is_changed = false;
         }
-        self.controls = all;
+        self.controls.of_events = all;
         Ok(())
     }
 
     /// Resets the settings of all events whose probes are all `meant`: they are disabled, and have no filter and no
     /// triggers. This never fails. If there is no memory for a new plan, a call that has begun is still handled by the
     /// old one.
-    pub fn reset<P: Armed>(&mut self, events: &Events<P>, meant: impl Fn(&Definition) -> bool) {
-        for of_event in &mut self.controls {
+    pub fn reset(&mut self, meant: impl Fn(&Definition) -> bool) {
+        let Self { events, controls, .. } = self;
+        for of_event in &mut controls.of_events {
             let mut probes = events.iter().filter(|event| !event.is_static() && is(event, of_event)).peekable();
-            if probes.peek().is_some() && probes.all(|event| meant(event.definition())) {
+            if probes.peek().is_some() && probes.all(|event| !event.is_of_commands() && meant(&event.definition)) {
                 of_event.settings.reset();
                 of_event.is_changed = true;
             }
         }
-        self.settle(events);
+        self.settle();
     }
 
     /// Drops the settings of events that no longer exist.
-    pub fn forget<P: Armed>(&mut self, events: &Events<P>) {
-        self.controls.retain(|of_event| events.all().any(|event| is(event, of_event)));
-        self.refused.retain(|refused| events.all().any(|event| name(event) == refused.name()));
-        self.settle(events);
+    pub(in crate::events) fn drop_settings(&mut self) {
+        let Self { events, controls, .. } = self;
+        controls.of_events.retain(|of_event| events.iter().any(|event| is(event, of_event)));
+        controls.refused.retain(|refused| events.iter().any(|event| name(event) == refused.name()));
+        self.settle();
     }
 
     /// Puts a reset into effect. It only disarms, so nothing can fail.
-    fn settle<P: Armed>(&mut self, events: &Events<P>) {
-        retarget(&mut self.controls);
+    fn settle(&mut self) {
+        retarget(&mut self.controls.of_events);
         // The plan of a synthetic event may have recorders of events that are not armed any more.
-        for event in events.all().filter(|event| event.is_synthetic()) {
-            let count = events.dependents_of(event).filter(|on| is_armed(on, &self.controls)).count();
-            if let Some(of_event) = self.controls.iter_mut().find(|of_event| is(event, of_event)) {
+        for number in 0..self.events.len() {
+            let Some(event) = self.events.get(number).filter(|event| event.is_synthetic()) else { continue };
+            let count = self.dependents_of(event).filter(|on| is_armed(on, &self.controls.of_events)).count();
+            if let Some(of_event) = self.controls.of_events.iter_mut().find(|of_event| is(event, of_event)) {
                 of_event.is_changed |= of_event.settings.set_dependents(count);
             }
         }
-        for number in 0..self.controls.len() {
-            let Some(of_event) = self.controls.get_mut(number) else { break };
+        for number in 0..self.controls.of_events.len() {
+            let Some(of_event) = self.controls.of_events.get_mut(number) else { break };
             of_event.settings.settle();
             if !mem::take(&mut of_event.is_changed) {
                 continue;
             }
-            let Some(of_event) = self.controls.get(number) else { break };
-            for event in events.all().filter(|event| is(event, of_event)) {
+            let Some(of_event) = self.controls.of_events.get(number) else { break };
+            for event in self.all().filter(|event| is(event, of_event)) {
                 if !of_event.settings.is_armed() {
                     let _ = event.set_enabled(false);
                 }
                 // Without memory the old plan stays. Events on this one that are not armed any more record nothing.
-                let Ok(dependents) = dependents(events, event, &self.controls) else { continue };
+                let Ok(dependents) = self.armed_dependents(event, &self.controls.of_events) else { continue };
                 let (recorder, address) = (event.recorder(), event.address());
-                let plan = self.plan(&of_event.settings, recorder, address, event.gate(), &dependents);
+                let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents);
                 if let Ok(Some(old)) = plan.map(|plan| event.replace_plan(plan)) {
                     P::synchronize();
                     drop(old);
                 }
             }
         }
+    }
+
+    /// Returns the recorders of the events on the synthetic event `event` that are armed by these settings; none, if it
+    /// is another event.
+    fn armed_dependents(&self, event: &Event<P>, all: &[EventSettings]) -> Result<Vec<Arc<Recorder>>, OutOfMemory> {
+        let armed = self.dependents_of(event).filter(|on| is_armed(on, all));
+        fallible::collect(armed.map(|on| on.shared_recorder().clone()))
     }
 }
 
@@ -250,17 +253,6 @@ impl<P: Armed> Staged<P> {
             let _ = event.set_enabled(false);
         }
     }
-}
-
-/// Returns the recorders of the events on the synthetic event `event` that are armed by these settings; none, if it is
-/// another event.
-fn dependents<P: Armed>(
-    events: &Events<P>,
-    event: &Event<P>,
-    all: &[EventSettings],
-) -> Result<Vec<Arc<Recorder>>, OutOfMemory> {
-    let armed = events.dependents_of(event).filter(|on| is_armed(on, all));
-    fallible::collect(armed.map(|on| on.shared_recorder().clone()))
 }
 
 fn is_armed<P: Armed>(event: &Event<P>, all: &[EventSettings]) -> bool {

@@ -2,9 +2,8 @@
 
 use fallible::OutOfMemory;
 
-use super::Controls;
+use super::{Armed, Event, Events, Listed};
 use crate::definition::{self, Command, synthetic};
-use crate::events::{Armed, Event, Events, Listed};
 use crate::host::Symbols;
 
 /// Why an instance has not all definitions of the main trace.
@@ -30,48 +29,38 @@ impl From<definition::Error> for DefineError {
     }
 }
 
-impl Controls {
-    /// Gives `events` the definitions that `main` has, with the same numbers where they are free, and takes away those
+impl<P: Armed> Events<P> {
+    /// Gives this list the definitions that `main` has, with the same numbers where they are free, and takes away those
     /// that it has not, whether they are in use or not. Each new one is disabled, unless other probes of its event are
     /// enabled.
     ///
     /// # Errors
     ///
     /// Returns why the first definition that is lacking cannot be added. Those before it are there.
-    pub fn copy_definitions<P: Armed>(
-        &mut self,
-        events: &mut Events<P>,
-        main: &Events<P>,
-        symbols: &dyn Symbols,
-    ) -> Result<(), DefineError> {
-        while let Some(number) = events.position_of_foreign(main) {
-            events.take(number);
+    pub fn copy_definitions(&mut self, main: &Self, symbols: &dyn Symbols) -> Result<(), DefineError> {
+        while let Some(number) = self.position_of_foreign(main) {
+            self.take(number);
         }
-        self.forget(events);
+        self.drop_settings();
         for event in main.iter().filter(|event| !event.is_static()) {
-            if !events.has_definition(event.serial()) {
-                events.prefer(event);
-                self.define_like(events, event, symbols)?;
+            if !self.has_definition(event.serial()) {
+                self.prefer(event);
+                self.define_like(event, symbols)?;
             }
         }
         Ok(())
     }
 
     /// Defines an event as `event` is defined.
-    fn define_like<P: Armed>(
-        &mut self,
-        events: &mut Events<P>,
-        event: &Event<P>,
-        symbols: &dyn Symbols,
-    ) -> Result<(), DefineError> {
+    fn define_like(&mut self, event: &Event<P>, symbols: &dyn Symbols) -> Result<(), DefineError> {
         let text = fallible::format(format_args!("{}", Listed(event)))?;
         if event.is_synthetic() {
             let parsed = synthetic::parse_dynamic(&text).map_err(|error| DefineError::Synthetic(error.problem))?;
             let synthetic::Command::Define(definition) = parsed else { return Ok(()) };
-            return events.define_synthetic(definition).map_err(DefineError::Synthetic);
+            return self.define_synthetic(definition).map_err(DefineError::Synthetic);
         }
         match definition::parse(&text)? {
-            Some(Command::Define(definition)) => Ok(self.define(events, definition, symbols)?),
+            Some(Command::Define(definition)) => Ok(self.define(definition, symbols)?),
             _ => Ok(()),
         }
     }
