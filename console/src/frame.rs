@@ -119,7 +119,7 @@ fn after(word: u32, before: Known) -> Known {
     let frame = if word & !(0xfff << 10) == SET_FRAME {
         Some(stack + i64::from(word >> 10 & 0xfff))
     } else {
-        frame.filter(|_| (RegisterAccess::of(word).writes & FRAME_POINTER).is_empty())
+        frame.filter(|_| !RegisterAccess::of(word).writes.intersects(FRAME_POINTER))
     };
     Known::Heights(Heights { stack: stack_after, frame })
 }

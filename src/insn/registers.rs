@@ -59,6 +59,12 @@ impl Registers {
         self.0 == 0
     }
 
+    /// Returns whether a register is in both sets.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Returns a number in which the scratch registers count, for tables.
     pub(super) const fn hash(self) -> usize {
         (self.0 >> 9 ^ self.0 >> 31) as usize

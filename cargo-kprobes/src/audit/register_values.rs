@@ -113,7 +113,7 @@ impl RegisterValues {
             StackPointer::Unknown => Value::Unknown,
         };
         let written = RegisterAccess::of(word).may_write(word);
-        for number in (0..SP).filter(|&number| !(written & Registers::x(number)).is_empty()) {
+        for number in (0..SP).filter(|&number| written.intersects(Registers::x(number))) {
             self.set(number, Value::Unknown);
         }
         self.set(SP, stack);

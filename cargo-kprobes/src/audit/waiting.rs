@@ -186,7 +186,7 @@ fn rereads(executable: &Executable, states: &BTreeMap<u64, RegisterValues>, memb
     let moves = |&(at, address): &(u64, Registers)| {
         let changes = |number: u8| {
             let is_constant = matches!(states[&at].get(number), Value::Constant(_));
-            !(address & written & Registers::x(number)).is_empty() && !is_constant
+            (address & written).intersects(Registers::x(number)) && !is_constant
         };
         (0..31).any(changes)
     };

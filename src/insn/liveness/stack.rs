@@ -57,7 +57,7 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
         const SET_FRAME: u32 = 0x9100_03fd;
         if word & !(0xfff << 10) == SET_FRAME {
             frame = Some(height + i64::from(word >> 10 & 0xfff));
-        } else if !(RegisterAccess::under(verdict, word).writes & Registers::x(29)).is_empty() {
+        } else if RegisterAccess::under(verdict, word).writes.intersects(Registers::x(29)) {
             frame = None;
         }
         match verdict {

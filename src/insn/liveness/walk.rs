@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
             Err(live) => return Some(live),
         };
         let &Preserving { call, preserved, kept, .. } = self.preservers.by(function)?;
-        (!(returned & preserved).is_empty()).then_some(Live::Kept { register: kept, call })
+        returned.intersects(preserved).then_some(Live::Kept { register: kept, call })
     }
 
     /// Follows all paths from the instruction at `from`. Returns the registers of `wanted` for which no writer was

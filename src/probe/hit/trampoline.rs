@@ -144,9 +144,9 @@ pub(crate) fn lean_unusual_address() -> u64 {
 /// the registers `changed`.
 #[inline]
 pub(crate) fn lean_leave_address(changed: Registers) -> u64 {
-    if !(changed & Registers::from_to(15, 16)).is_empty() {
+    if changed.intersects(Registers::from_to(15, 16)) {
         &raw const routines::kretprobe_lean_leave as u64
-    } else if !(changed & Registers::x(14)).is_empty() {
+    } else if changed.intersects(Registers::x(14)) {
         &raw const routines::kretprobe_lean_leave_call as u64
     } else {
         &raw const routines::kretprobe_lean_leave_kept as u64

@@ -66,7 +66,7 @@ impl Step {
             Self::ReturnAddress(..) if !is_of_returns => Err("uses the return address, which only a return probe has"),
             Self::ReturnAddress(spare) => {
                 let address = Registers::x(Snippet::RETURN_ADDRESS);
-                let is_changed = |step: &Self| !(step.writes() & address).is_empty();
+                let is_changed = |step: &Self| step.writes().intersects(address);
                 // A loop around the step runs what follows it before its next turn.
                 let is_around = |step: &Self| matches!(step, Self::Turn(_, first) if *first <= number);
                 let end = steps.iter().rposition(is_around).map_or(number, |turn| turn.max(number));
@@ -113,7 +113,7 @@ impl Step {
             Self::Turn(left, to) => {
                 let turned = steps.get(to..number).unwrap_or_default();
                 let is_counted = |step: &Self| {
-                    (step.writes() & Registers::x(left)).is_empty()
+                    !step.writes().intersects(Registers::x(left))
                         && !matches!(step, Self::Turn(..) | Self::Mask | Self::Unmask)
                 };
                 if turned.iter().all(is_counted) { Ok(()) } else { Err("may loop forever") }

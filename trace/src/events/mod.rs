@@ -1,4 +1,4 @@
-//! Events: the definitions, their probes, and what the probes have counted.
+//! Events: the definitions, their probes, what is set for them, and what the probes have counted.
 //!
 //! As in Linux, an event does nothing until it is enabled, and it cannot be removed while it is enabled. Several
 //! definitions under one name, with the same arguments at several places, are several probes of one event. Each of them

@@ -4,8 +4,8 @@
 //! whether hits are recorded at all. A plan never changes. A new plan replaces it, and the old one is dropped when no
 //! hit can be using it any more.
 //!
-//! `hit::action` carries plans out. Triggers are set and removed in [`settings`] for one event and in [`controls`] for
-//! all; [`restriction`] limits recording to tasks and CPUs.
+//! `hit::action` carries plans out. Triggers are set and removed in [`settings`] for one event, and in
+//! [`Events`](crate::events::Events) for all; [`restriction`] limits recording to tasks and CPUs.
 
 pub mod inherited_tasks;
 mod parse;

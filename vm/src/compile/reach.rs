@@ -230,7 +230,7 @@ impl Reach<'_> {
             state.forget_slots();
         }
         let written = RegisterAccess::of(word).may_write(word);
-        for number in (0..18).filter(|&number| !(written & Registers::x(number)).is_empty()) {
+        for number in (0..18).filter(|&number| written.intersects(Registers::x(number))) {
             let value = result.filter(|(to, _)| *to == number).map_or(Value::Any, |(_, value)| value);
             state.set(number, value)?;
         }
