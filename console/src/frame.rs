@@ -7,7 +7,9 @@
 
 use alloc::vec::Vec;
 
-use aarch64_kprobes::insn::{Indirect, Op, RegisterAccess, Registers, StackPointer, Verdict, classify};
+use aarch64_kprobes::insn::{
+    Indirect, Instruction, Op, Reason, RegisterAccess, Registers, StackPointer, Verdict, brk, classify,
+};
 use fallible::OutOfMemory;
 
 /// x29, the frame pointer (AAPCS64, section 6.4.6).
@@ -63,7 +65,7 @@ impl Frames {
             let leaves = match op {
                 Some(Op::Branch { .. }) => true,
                 Some(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => kind != Indirect::Call,
-                _ => is_trap(word),
+                _ => is_trap(word, verdict),
             };
             if !leaves {
                 frames.lead(at + 1, after, &mut pending)?;
@@ -105,8 +107,6 @@ impl Frames {
 
 /// Returns the state after the instruction `word`.
 fn after(word: u32, before: Known) -> Known {
-    /// ADD x29, sp, without its immediate (Arm ARM, C6.2.5).
-    const SET_FRAME: u32 = 0x9100_03fd;
     let Known::Heights(Heights { stack, frame }) = before else { return before };
     let stack_after = match StackPointer::after(word) {
         StackPointer::Moved(distance) => stack + distance,
@@ -116,8 +116,8 @@ fn after(word: u32, before: Known) -> Known {
         },
         StackPointer::Unknown => return Known::Conflict,
     };
-    let frame = if word & !(0xfff << 10) == SET_FRAME {
-        Some(stack + i64::from(word >> 10 & 0xfff))
+    let frame = if let Some(Instruction::AddImmediate { rd: 29, rn: 31, addend }) = Instruction::decode(word) {
+        Some(stack + addend)
     } else {
         frame.filter(|_| !RegisterAccess::of(word).writes.intersects(FRAME_POINTER))
     };
@@ -126,8 +126,8 @@ fn after(word: u32, before: Known) -> Known {
 
 /// Returns whether the instruction is BRK or UDF, which the compiler writes where nothing returns (Arm ARM, C6.2.41 and
 /// C6.2.441).
-fn is_trap(word: u32) -> bool {
-    word & 0xffe0_001f == 0xd420_0000 || word >> 16 == 0
+fn is_trap(word: u32, verdict: Verdict) -> bool {
+    word == brk((word >> 5) as u16) || verdict == Verdict::Reject(Reason::PermanentlyUndefined)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 //! return address of the caller, not of this function. A walk along x29 alone skips the direct caller then. A probe at
 //! the entry of a function always finds this state.
 
+use aarch64_kprobes::insn::{BRK_KPROBE, Linkage};
+
 /// Returns whether the return address is in x30 when instruction `at` of a function is about to be executed. The
 /// function has `length` instructions, and `word` returns each by its index.
 ///
@@ -15,82 +17,40 @@ fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u
     if at >= length {
         return false;
     }
-    let leaves_link_alone = !(0..at).map(&word).any(|word| sets_frame_pointer(word) || is_call(word));
-    leaves_link_alone || is_exit(length, at, word)
+    let ends_link = |at| matches!(Linkage::of(word(at)), Linkage::Frame | Linkage::Call);
+    !(0..at).any(ends_link) || is_exit(length, at, word)
 }
 
 /// Returns whether control flow from instruction `at` leaves the function without a load of x30 and without a branch
 /// within the function.
 fn is_exit(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
     for number in at..length {
-        let word = word(number);
-        if is_return(word) {
-            return true;
-        }
-        if let Some(offset) = branch_offset(word) {
-            return number.wrapping_add_signed(offset) >= length;
-        }
-        if restores_link(word) || ends_straight_line(word) {
-            return false;
+        match Linkage::of(word(number)) {
+            Linkage::Return => return true,
+            Linkage::Jump(distance) => return number.wrapping_add_signed(distance as isize / 4) >= length,
+            Linkage::Restore | Linkage::Call | Linkage::Elsewhere => return false,
+            Linkage::Frame | Linkage::Next => {}
         }
     }
     false
 }
 
-/// Returns whether the instruction is ADD x29, SP, #imm, including MOV x29, SP (Arm ARM, C6.2.5).
-#[inline(always)]
-fn sets_frame_pointer(word: u32) -> bool {
-    word & 0xff80_03ff == 0x9100_03fd
-}
-
-/// Returns whether the instruction is LDP x29, x30, [SP …], in any of its three addressing modes (Arm ARM, C6.2.164).
-#[inline(always)]
-pub(crate) fn restores_link(word: u32) -> bool {
-    word & 0xfe40_7fff == 0xa840_7bfd
-}
-
-/// Returns whether the instruction is RET x30, RETAA or RETAB (Arm ARM, C6.2.254).
-#[inline(always)]
-pub(crate) fn is_return(word: u32) -> bool {
-    matches!(word, 0xd65f_03c0 | 0xd65f_0bff | 0xd65f_0fff)
-}
-
-/// Returns whether the instruction is BL or BLR, which write x30.
-#[inline(always)]
-fn is_call(word: u32) -> bool {
-    word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000
-}
-
-/// Returns the offset of a B instruction, in words; `None` for other instructions.
-#[inline(always)]
-fn branch_offset(word: u32) -> Option<isize> {
-    (word & 0xfc00_0000 == 0x1400_0000).then_some(((word << 6) as i32 >> 6) as isize)
-}
-
-/// Returns whether the instruction is another branch or generates an exception (Arm ARM, C4.1.93: bits 28 to 26 are
-/// 101). A breakpoint is one of these: the instruction that it replaces is unknown.
-#[inline(always)]
-pub(crate) fn ends_straight_line(word: u32) -> bool {
-    let is_system = word & 0xffc0_0000 == 0xd500_0000;
-    word & 0x1c00_0000 == 0x1400_0000 && !is_system
-}
-
 /// A word that tells nothing: the breakpoint of a probe.
-pub(crate) const BREAKPOINT: u32 = 0xd420_0080;
+pub(crate) const BREAKPOINT: u32 = BRK_KPROBE;
 
 /// Returns whether the instruction `word`, at the virtual address `at` in `function`, may end the time in which x30
 /// alone holds the return address: it makes a frame record, or calls. The breakpoint or the branch of a probe, and
 /// every branch out of the function, may stand for such an instruction.
 #[inline(always)]
 pub(crate) fn ends_link(word: u32, at: u64, function: core::ops::Range<u64>) -> bool {
-    let leaves = match branch_offset(word) {
-        Some(offset) => {
-            let target = at.wrapping_add_signed(4 * offset as i64);
+    match Linkage::of(word) {
+        Linkage::Frame | Linkage::Call => true,
+        Linkage::Jump(distance) => {
+            let target = at.wrapping_add_signed(distance);
             target < function.start || target >= function.end
         }
-        None => false,
-    };
-    word == BREAKPOINT || leaves || sets_frame_pointer(word) || is_call(word)
+        _ => word == BREAKPOINT,
+    }
 }
 
 /// Returns whether a function that is interrupted at the virtual address `pc` has its return address in x30 and not in

@@ -45,6 +45,7 @@ mod decode;
 #[doc(hidden)]
 pub mod encode;
 mod exclusive;
+mod linkage;
 mod liveness;
 mod memory;
 mod op;
@@ -80,6 +81,7 @@ pub use {
     decode::{Instruction, LoadSize, Shift},
     encode::{BRK_KPROBE, BRK_STEP, branch, brk},
     exclusive::may_be_load,
+    linkage::Linkage,
     liveness::{
         SCRATCH, ScratchPreservers, changes_task, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return,
     },

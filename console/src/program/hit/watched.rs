@@ -1,6 +1,7 @@
 //! The hits of watchpoints: which function accesses the memory is found at each hit.
 
 use aarch64_kprobes::exception::nofault;
+use aarch64_kprobes::insn::Linkage;
 use aarch64_kprobes::probe::{WatchHandler, WatchHit};
 
 use super::clause::{ClauseHit, ClauseSite};
@@ -94,14 +95,11 @@ fn is_caller_in_x30(start: u64, end: u64, pc: u64) -> bool {
     }
     at = pc;
     while at < end {
-        let word = word(at);
-        if prologue::is_return(word) {
-            return true;
+        match Linkage::of(word(at)) {
+            Linkage::Return => return true,
+            Linkage::Restore | Linkage::Call | Linkage::Jump(_) | Linkage::Elsewhere => return false,
+            Linkage::Frame | Linkage::Next => at = at.wrapping_add(4),
         }
-        if prologue::restores_link(word) || prologue::ends_straight_line(word) {
-            return false;
-        }
-        at = at.wrapping_add(4);
     }
     false
 }
