@@ -7,8 +7,8 @@
 //   POINT_*        offsets in `Point`. At its beginning are the handler and the counts of its first armed probe.
 //                  POINT_ADDRESS is that armed probe's address, which the post-handler follows. FULL and LEAN are each
 //                  a handler and its counts. The slot follows SHORTCUT. OPERANDS are three doublewords.
-//   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and SLOT follows
-//                  CODE, and OWNER follows SLOT
+//   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and SPARE follows
+//                  CODE, and OWNER follows SPARE
 //   TABLE_*        offsets in `Table`: the number of pages follows BASE
 //   ENTRY_*        offsets in `Entry`: ARGUMENTS and the registers after them; CPU, then the armed probe; LINK, then
 //                  the masks
@@ -65,9 +65,9 @@
     eret
 .endm
 
-// Takes the instance out of this CPU's slot of a return probe.
-// In: x10 = the distance from the state of a CPU to its slot, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the
-// address in TPIDR_EL1. Goes to `\none`, with nothing taken, if the slot is empty or a hit is being handled. Clobbers:
+// Takes this CPU's spare instance of a return probe.
+// In: x10 = the distance from the state of a CPU to its spare, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the
+// address in TPIDR_EL1. Goes to `\none`, with nothing taken, if there is none or a hit is being handled. Clobbers:
 // x10, x13.
 .macro kprobes_returns_take none
     mrs     x12, tpidr_el1

@@ -18,7 +18,7 @@
 
 // Takes the call, the newest of the task, out of the list, and gives back its instance.
 // In: as at `kretprobe_lean_leave_kept`. Out: x30 = the true return address. Goes to `kretprobe_lean_recycle` if the
-// slot is not empty. Clobbers: x12, x14.
+// CPU has a spare. Clobbers: x12, x14.
 .macro kretprobe_lean_end_call
     ldp     x30, x12, [x15, #{INSTANCE_STACK_POINTER} + 8]
     str     x12, [x16, #:lo12:kprobes_calls_offset]
@@ -36,7 +36,7 @@
 // `kretprobe_trampoline`, which finds everything as if this had not run.
 //
 // In: sp and all registers as the function returned them. Out: at the snippet, with x9 = this CPU's state, x11 = the
-// return address, x14 = the distance from that state to the slot, x15 = the instance, x16 = the address in TPIDR_EL1,
+// return address, x14 = the distance from that state to the spare, x15 = the instance, x16 = the address in TPIDR_EL1,
 // x17 = DAIF, interrupts masked. The snippet goes on at `kretprobe_lean_leave` or at `kretprobe_lean_unusual`, with x9
 // and x17 unchanged, having changed only x10 to x16, x30 and the flags. If it has not changed x15 and x16 either, it
 // goes on at `kretprobe_lean_leave_call`; and if it has not changed x14 to x16, at `kretprobe_lean_leave_kept`.
@@ -65,7 +65,7 @@ kretprobe_lean_leave:
     ldr     x15, [x16, #:lo12:kprobes_calls_offset]
     .global kretprobe_lean_leave_call
 kretprobe_lean_leave_call:
-    ldr     x14, [x15, #{INSTANCE_SLOT}]
+    ldr     x14, [x15, #{INSTANCE_SPARE}]
     .global kretprobe_lean_leave_kept
 kretprobe_lean_leave_kept:
     kretprobe_lean_end_call
@@ -128,7 +128,7 @@ kretprobe_entered:
     kprobes_frame_store_state
     str     x4, [x22, #:lo12:kprobes_calls_offset] // from here on the frame has the true return address
     ldr     x24, [x22, #:lo12:kprobes_cpu_offset]
-    ldp     x23, x10, [x19, #{INSTANCE_SLOT}]
+    ldp     x23, x10, [x19, #{INSTANCE_SPARE}]
     ldr     x9, [x10, #{RETURNS_HANDLER}]
     cbz     x9, kretprobe_retired
     ldr     x10, [x10, #{RETURNS_COUNTERS}]
@@ -144,7 +144,7 @@ kretprobe_give_back:
     ldr     x9, [x24, x23]
     cbnz    x9, kretprobe_recycle
     add     x23, x24, x23
-    // The slot is still empty: other CPUs do not fill it. Release: a CPU that finds the instance there also sees what
+    // There is still no spare: other CPUs do not set it. Release: a CPU that finds the instance there also sees what
     // the handler has stored.
     stlr    x19, [x23]
 kretprobe_reported:
@@ -232,7 +232,7 @@ kretprobe_result:
     ldp     x9, x15, [sp, #{RETURN_CPU}]
     ldp     x16, x17, [sp, #{RETURN_CPU} + 16]
     str     xzr, [x9]
-    ldr     x14, [x15, #{INSTANCE_SLOT}]
+    ldr     x14, [x15, #{INSTANCE_SPARE}]
     ldp     x8, x18, [sp, #{RETURN_RESULTS} + 64]
     ldp     x6, x7, [sp, #{RETURN_RESULTS} + 48]
     ldp     x4, x5, [sp, #{RETURN_RESULTS} + 32]

@@ -1,4 +1,4 @@
-//! Allocates the counts of probes, and the slots of their instances, which each CPU finds as it finds counts.
+//! Allocates the counts of probes, and the places for their spare instances, which each CPU finds as it finds counts.
 //!
 //! The first counts lie in the states of the CPUs, where there is room. A block serves as many more probes as there are
 //! counts in [`STRIDE`] bytes, and takes that much memory for each CPU. Blocks are never freed: the pool keeps what the
@@ -43,7 +43,7 @@ impl FreeCounters {
         Self { first: Counters::SINK, count: 0, has_begun: false, blocks: 0 }
     }
 
-    /// Makes room for what a probe takes at most: two counts, and slots; `None` if there is no memory.
+    /// Makes room for what a probe takes at most: two counts, and places for spares; `None` if there is no memory.
     #[inline]
     pub(super) fn reserve(&mut self) -> Option<()> {
         if self.count < Self::OF_PROBE { self.grow() } else { Some(()) }

@@ -1,8 +1,8 @@
 //! Code that follows a call to its return without calling a function. Like a snippet, it lies in front of a stub.
 //!
-//! It does what `kprobes_follow` in `trampoline/hit.S` does in the usual case: it takes the instance out of this CPU's
-//! slot, makes it the newest call of the task, and has the function return to the trampoline. If the slot is empty, or
-//! a handler is running, it goes on at the stub. The distance to the slot is a number in the cell, so the code serves
+//! It does what `kprobes_follow` in `trampoline/hit.S` does in the usual case: it takes this CPU's spare
+//! instance, makes it the newest call of the task, and has the function return to the trampoline. If there is none, or
+//! a handler is running, it goes on at the stub. The distance to the spare is a number in the cell, so the code serves
 //! only one probe. It changes registers, so it is only used where these are dead.
 //!
 //! Another probe of the same instruction may have a snippet. The snippet is placed within this code, where the call is
@@ -38,11 +38,11 @@ pub(super) struct At<'a> {
     pub(super) guard: Guard,
 }
 
-/// The return probe for which calls are followed: the distance from the state of a CPU to its slot, in bytes, and the
+/// The return probe for which calls are followed: the distance from the state of a CPU to its spare, in bytes, and the
 /// virtual address that functions return to.
 #[derive(Clone, Copy)]
 pub(super) struct Followed {
-    pub(super) slot: u64,
+    pub(super) spare: u64,
     pub(super) to_return: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Followed {
 // masks.
 const CPU: u8 = 9;
 const THREAD: u8 = 10;
-const SLOT: u8 = 11;
+const SPARE: u8 = 11;
 const INSTANCE: u8 = 12;
 const OTHER: u8 = 13;
 const MASKS: u8 = 17;
@@ -86,8 +86,8 @@ pub(super) fn build(
     if let Some(inserted) = inserted {
         inserted.numbers(&mut out);
     }
-    let slot = out.length;
-    out.number(followed.slot);
+    let spare = out.length;
+    out.number(followed.spare);
     let trampoline = out.length;
     out.number(followed.to_return);
     let start = out.length;
@@ -99,19 +99,19 @@ pub(super) fn build(
     out.push(MASK_INTERRUPTS);
     out.push(compute::read_thread(THREAD));
     out.push(encode::load(Literal::Doubleword, CPU, THREAD, platform::cpu_offset()));
-    out.push_to(Branch::Literal(SLOT), slot);
+    out.push_to(Branch::Literal(SPARE), spare);
     // Loads `busy`, which is not 0 if a handler is running.
     out.push(encode::load(Literal::Doubleword, INSTANCE, CPU, 0));
     out.push_to(Branch::NotZero(INSTANCE), leave);
-    out.push(compute::compute(Binary::Add, SLOT, CPU, SLOT));
+    out.push(compute::compute(Binary::Add, SPARE, CPU, SPARE));
     if this_cpu::has_atomics() {
-        out.push(compute::swap_acquire(ZERO, INSTANCE, SLOT));
+        out.push(compute::swap_acquire(ZERO, INSTANCE, SPARE));
         out.push_to(Branch::Zero(INSTANCE), leave);
     } else {
         let again = out.length;
-        out.push(compute::load_exclusive(INSTANCE, SLOT));
+        out.push(compute::load_exclusive(INSTANCE, SPARE));
         out.push_to(Branch::Zero(INSTANCE), leave);
-        out.push(compute::store_exclusive(OTHER, ZERO, SLOT));
+        out.push(compute::store_exclusive(OTHER, ZERO, SPARE));
         out.push_to(Branch::NotZeroWord(OTHER), again);
     }
     out.push(encode::add(OTHER, SP, 0));
@@ -136,10 +136,10 @@ pub(super) fn build(
         out.push(encode::load(Literal::Doubleword, INSTANCE, THREAD, calls));
         out.push(encode::load(Literal::Doubleword, OTHER, INSTANCE, Instance::NEXT as u16));
         out.push(encode::store(OTHER, THREAD, calls));
-        out.push_to(Branch::Literal(SLOT), slot);
-        out.push(compute::compute(Binary::Add, SLOT, CPU, SLOT));
-        // As in `Pool::give_back`: back to the slot that it came from, which no other CPU fills.
-        out.push(compute::store_release(INSTANCE, SLOT));
+        out.push_to(Branch::Literal(SPARE), spare);
+        out.push(compute::compute(Binary::Add, SPARE, CPU, SPARE));
+        // As in `Pool::give_back`: the spare again, which no other CPU has set meanwhile.
+        out.push(compute::store_release(INSTANCE, SPARE));
     }
     out.push(encode::write_daif(MASKS));
     let here = out.length;

@@ -376,7 +376,7 @@ impl Registry {
         if let Some(entry) = self.entries.get_or_add(address, page, new)? {
             if entry.probes.push(probe).is_none() {
                 // SAFETY: the reference has not left this function, so no point and no CPU knows the probe.
-                unsafe { self.free_with_slots(probe) };
+                unsafe { self.free_with_spares(probe) };
                 return None;
             }
             entry.lean_obstacle = entry.lean_obstacle.or(lean_obstacle);
@@ -480,7 +480,7 @@ impl Registry {
         }
     }
 
-    /// Frees a probe and its counts, but not the slots of a return probe. Returns the number of hits that it has missed.
+    /// Frees a probe and its counts, but not the places for spares of a return probe. Returns the number of hits that it has missed.
     ///
     /// # Safety
     ///
@@ -500,14 +500,14 @@ impl Registry {
         missed
     }
 
-    /// Frees a probe, its counts and, if it is a return probe, the slots of its instances.
+    /// Frees a probe, its counts and, if it is a return probe, the places for its spares.
     ///
     /// # Safety
     ///
     /// The contract of [`free`](Self::free).
-    unsafe fn free_with_slots(&mut self, probe: ProbeRef) {
+    unsafe fn free_with_spares(&mut self, probe: ProbeRef) {
         if let Handlers::Return(return_probe) = &probe.handlers {
-            self.counters.give_back(return_probe.slots());
+            self.counters.give_back(return_probe.spares());
         }
         // SAFETY: the caller guarantees that no CPU knows the probe, and that it is in no call (see # Safety).
         unsafe { self.free(probe) };
@@ -531,7 +531,7 @@ impl Registry {
             {
                 // SAFETY: the probe was unregistered before it got into `lingering`, none of its calls is in progress,
                 // and `change` has held every CPU since the last one ended.
-                unsafe { self.free_with_slots(ended) };
+                unsafe { self.free_with_spares(ended) };
             }
         }
         if self.entries.len() == 0 {

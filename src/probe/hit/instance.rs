@@ -1,14 +1,14 @@
 //! The instances of a return probe: one for each call that can be in progress, allocated when the probe is registered.
 //!
-//! A free instance is in a slot or in a shared list. Every CPU has a slot for one instance, in memory of its own. Only
-//! that CPU fills it, with the instance of a call that has returned on it. The slot is emptied by compare-and-swap: by
-//! its CPU when the next call begins, or by another CPU that finds no other instance. So calls that do not overlap take
-//! and give back the same instance, in a few instructions, and no cache line moves between CPUs. Instances that do not
-//! fit into the slots are in a list that all CPUs share.
+//! A free instance is the spare of a CPU, or in a shared list. Every CPU can have one spare, which it keeps in memory of
+//! its own: the instance of a call that has returned on it. The next call that begins there takes it, by
+//! compare-and-swap, because a CPU that finds no other instance takes one of another CPU. So calls that do not overlap
+//! take and give back the same instance, in a few instructions, and no cache line moves between CPUs. The instances
+//! that are nobody's spare are in a list that all CPUs share.
 //!
 //! The list is a stack of indices with a tag, changed by compare-and-swap. The tag changes with every operation.
 //! Without it, an instance could be taken, given back and be on top again, with another successor, between the load and
-//! the swap of another CPU. A slot needs no tag, because the successor of its instance is not read.
+//! the swap of another CPU. A spare needs no tag, because its successor is not read.
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -44,8 +44,8 @@ pub(crate) struct Instance {
     /// The virtual address at which `kretprobe_lean` goes on when the call returns: code of the owner; code that leaves
     /// the call to the trampoline; or code that only returns.
     code: AtomicU64,
-    /// The distance from the state of a CPU to its slot in the owner's pool, in bytes.
-    slot: AtomicU64,
+    /// The distance from the state of a CPU to the pointer to its spare in the owner's pool, in bytes.
+    spare: AtomicU64,
     /// The probe that owns the instance.
     owner: AtomicPtr<ReturnProbe>,
     index: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Instance {
 }
 
 // The assembly stores and loads the first two fields as a pair, the next two, and the second and third; it loads `code`
-// and `slot` as a pair, and `slot` and `owner`.
+// and `spare` as a pair, and `spare` and `owner`.
 const _: () = {
     // The atomics of a model are larger.
     let is_model = cfg!(all(test, loom));
@@ -61,8 +61,8 @@ const _: () = {
     assert!(is_model || offset_of!(Instance, return_address) == Instance::STACK_POINTER + 8);
     assert!(is_model || Instance::NEXT == Instance::RETURN_ADDRESS + 8);
     assert!(is_model || offset_of!(Instance, hit) == Instance::NEXT + 8);
-    assert!(is_model || Instance::SLOT == offset_of!(Instance, code) + 8);
-    assert!(is_model || Instance::OWNER == Instance::SLOT + 8);
+    assert!(is_model || Instance::SPARE == offset_of!(Instance, code) + 8);
+    assert!(is_model || Instance::OWNER == Instance::SPARE + 8);
 };
 
 impl Instance {
@@ -72,7 +72,7 @@ impl Instance {
     pub(in crate::probe) const NEXT: usize = offset_of!(Self, next);
     #[cfg(target_os = "none")]
     pub(super) const CODE: usize = offset_of!(Self, code);
-    pub(super) const SLOT: usize = offset_of!(Self, slot);
+    pub(super) const SPARE: usize = offset_of!(Self, spare);
     pub(super) const OWNER: usize = offset_of!(Self, owner);
 
     /// [`hit`](Self::hit): the hit has put only this instance into the list. The assembly stores a zero.
@@ -91,7 +91,7 @@ impl Instance {
             next: AtomicPtr::default(),
             hit: AtomicU64::new(Self::ALONE),
             code: AtomicU64::new(trampoline::lean_unusual_address()),
-            slot: AtomicU64::new(0),
+            spare: AtomicU64::new(0),
             owner: AtomicPtr::default(),
             index,
             next_free: AtomicU32::new(if index + 1 == count { NONE } else { index + 1 }),
@@ -113,7 +113,7 @@ const NONE: u32 = u32::MAX;
 /// The instances of one return probe, and the words of private data that each has.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    slots: Slots,
+    spares: Spares,
     instances: AliasableBox<[Instance]>,
     data: Box<[UnsafeCell<u64>]>,
     data_words: usize,
@@ -121,14 +121,14 @@ pub(crate) struct Pool {
     free: AtomicU64,
 }
 
-/// The slots of a pool, one for each CPU. They lie where counts would, so that each CPU finds its slot as it finds
-/// counts, by its distance from the state of the CPU. A pool has them once its probe is being registered.
+/// Where a pool has the spare of each CPU. It lies where counts would, so that each CPU finds it as it finds counts, by
+/// its distance from the state of the CPU. A pool has these places once its probe is being registered.
 #[cfg(not(all(test, loom)))]
 #[derive(Debug)]
-struct Slots(Counters);
+struct Spares(Counters);
 
 #[cfg(not(all(test, loom)))]
-impl Slots {
+impl Spares {
     const fn none() -> Self {
         Self(Counters::SINK)
     }
@@ -137,56 +137,56 @@ impl Slots {
         Self(words)
     }
 
-    /// Returns the slot of the CPU with the number `cpu`, which is below the number of CPUs.
+    /// Returns the spare of the CPU with the number `cpu`, which is below the number of CPUs.
     #[inline]
-    fn on(&self, cpu: usize) -> &Slot {
-        Self::slot(self.0.on(cpu))
+    fn on(&self, cpu: usize) -> &Spare {
+        Self::spare(self.0.on(cpu))
     }
 
-    /// Returns the slot of `cpu`.
+    /// Returns the spare of `cpu`.
     #[inline]
-    fn of(&self, cpu: &Cpu) -> &Slot {
-        Self::slot(self.0.of(cpu))
+    fn of(&self, cpu: &Cpu) -> &Spare {
+        Self::spare(self.0.of(cpu))
     }
 
     #[inline]
-    fn slot(counts: &Counts) -> &Slot {
-        // SAFETY: counts are two words that may change while they are shared, and a slot is one such word. The counts
-        // of a pool belong to it alone, from `Pool::set_slots` on.
+    fn spare(counts: &Counts) -> &Spare {
+        // SAFETY: counts are two words that may change while they are shared, and a spare is one such word. The counts
+        // of a pool belong to it alone, from `Pool::set_spares` on.
         unsafe { &*ptr::from_ref(counts).cast() }
     }
 }
 
-/// The slots of a pool in a model, which knows only of words that it has made itself.
+/// The spares of a pool in a model, which knows only of words that it has made itself.
 #[cfg(all(test, loom))]
 #[derive(Debug)]
-struct Slots(Box<[Slot]>);
+struct Spares(Box<[Spare]>);
 
 #[cfg(all(test, loom))]
-impl Slots {
+impl Spares {
     fn none() -> Self {
         Self(Box::default())
     }
 
     fn new(_: Counters) -> Self {
-        Self((0..crate::platform::cpus()).map(|_| Slot::default()).collect())
+        Self((0..crate::platform::cpus()).map(|_| Spare::default()).collect())
     }
 
-    fn on(&self, cpu: usize) -> &Slot {
+    fn on(&self, cpu: usize) -> &Spare {
         &self.0[cpu]
     }
 
-    fn of(&self, cpu: &Cpu) -> &Slot {
+    fn of(&self, cpu: &Cpu) -> &Spare {
         self.on((ptr::from_ref(cpu).addr() - Cpu::first().addr()) / size_of::<Cpu>())
     }
 }
 
-/// A free instance that a CPU has given back, or null.
+/// The spare of a CPU: a free instance that it has given back, or null.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-struct Slot(AtomicPtr<Instance>);
+struct Spare(AtomicPtr<Instance>);
 
-impl Slot {
+impl Spare {
     /// Takes the instance out, if there is one.
     #[inline]
     fn take<'a>(&self) -> Option<&'a Instance> {
@@ -194,7 +194,7 @@ impl Slot {
         while !found.is_null() {
             // The instance may have been taken and given back since the load: it is still the same instance, and free.
             match self.0.compare_exchange_weak(found, ptr::null_mut(), Acquire, Relaxed) {
-                // SAFETY: the pool that contains this slot owns the instances, which live as long as the pool.
+                // SAFETY: the pool of this spare owns the instances, which live as long as the pool.
                 Ok(_) => return unsafe { found.as_ref() },
                 Err(current) => found = current,
             }
@@ -202,10 +202,11 @@ impl Slot {
         None
     }
 
-    /// Puts a free instance in, if the slot is empty. Returns whether it was. Only the CPU of this slot calls it.
+    /// Makes a free instance the spare, if there is none. Returns whether there was none. Only the CPU whose spare it is
+    /// calls it.
     #[inline]
-    fn fill(&self, instance: &Instance) -> bool {
-        // The slot cannot be filled between the load and the store, because other CPUs do not fill it.
+    fn keep(&self, instance: &Instance) -> bool {
+        // There is none between the load and the store, because other CPUs only take it.
         let is_empty = self.0.load(Relaxed).is_null();
         if is_empty {
             self.0.store(ptr::from_ref(instance).cast_mut(), Release);
@@ -219,22 +220,22 @@ unsafe impl Sync for Pool {}
 
 impl Pool {
     /// Makes a pool of `instances`, made by [`Instance::free`], each with `data_words` words of `data`. None can be taken
-    /// before [`set_slots`](Self::set_slots) has been called.
+    /// before [`set_spares`](Self::set_spares) has been called.
     pub(crate) fn new(instances: Box<[Instance]>, data: Box<[UnsafeCell<u64>]>, data_words: usize) -> Self {
         let instances = AliasableBox::new(instances);
-        Self { slots: Slots::none(), instances, data, data_words, free: AtomicU64::new(NONE.into()) }
+        Self { spares: Spares::none(), instances, data, data_words, free: AtomicU64::new(NONE.into()) }
     }
 
-    /// Gives the pool its slots, in counts that are zero and belong to nothing else. All instances are free then: the
-    /// first ones in the slots, the others in the shared list.
-    pub(super) fn set_slots(&mut self, words: Counters) {
-        self.slots = Slots::new(words);
+    /// Gives the pool its places for spares, in counts that are zero and belong to nothing else. All instances are free
+    /// then: the first ones are spares, the others in the shared list.
+    pub(super) fn set_spares(&mut self, words: Counters) {
+        self.spares = Spares::new(words);
         let cpus = platform::cpus();
         for (cpu, instance) in (0..cpus).zip(self.instances.iter()) {
-            self.slots.on(cpu).0.store(ptr::from_ref(instance).cast_mut(), Relaxed);
+            self.spares.on(cpu).0.store(ptr::from_ref(instance).cast_mut(), Relaxed);
         }
         for instance in self.instances.iter() {
-            instance.slot.store(words.distance(), Relaxed);
+            instance.spare.store(words.distance(), Relaxed);
         }
         let first = if self.instances.len() > cpus { cpus as u32 } else { NONE };
         self.free.store(first.into(), Relaxed);
@@ -263,20 +264,20 @@ impl Pool {
     }
 
     #[inline]
-    fn slot(&self, cpu: &Cpu) -> &Slot {
-        self.slots.of(cpu)
+    fn spare(&self, cpu: &Cpu) -> &Spare {
+        self.spares.of(cpu)
     }
 
-    /// Returns the slots of all CPUs.
+    /// Returns the spares of all CPUs.
     #[inline]
-    fn slots(&self) -> impl Iterator<Item = &Slot> {
-        (0..platform::cpus()).map(|cpu| self.slots.on(cpu))
+    fn spares(&self) -> impl Iterator<Item = &Spare> {
+        (0..platform::cpus()).map(|cpu| self.spares.on(cpu))
     }
 
     /// Takes a free instance, with its data set to zero; `None` if there is no free instance. `cpu` is this CPU.
     #[inline]
     pub(super) fn take(&self, cpu: &Cpu) -> Option<&Instance> {
-        let instance = self.slot(cpu).take().or_else(|| self.pop()).or_else(|| self.slots().find_map(Slot::take))?;
+        let instance = self.spare(cpu).take().or_else(|| self.pop()).or_else(|| self.spares().find_map(Spare::take))?;
         // SAFETY: this function has just taken the instance, so it is the only holder.
         for word in unsafe { &mut *self.data(instance) } {
             // SAFETY: `word` is a reference, so it can be written to. The store is volatile so that the loop does not
@@ -292,7 +293,7 @@ impl Pool {
     /// The pool is not freed before this CPU has left the hit path, even if no instance is taken.
     #[inline]
     pub(super) fn give_back(&self, cpu: &Cpu, instance: &Instance) {
-        if !self.slot(cpu).fill(instance) {
+        if !self.spare(cpu).keep(instance) {
             self.push(instance);
         }
     }
@@ -336,7 +337,7 @@ impl Pool {
     /// While calls begin on other CPUs, the number may be that of no moment. If none can begin any more, it is not less
     /// than that of the calls in progress after this.
     pub(crate) fn taken(&self) -> u32 {
-        let in_slots = self.slots().filter(|slot| !slot.0.load(Acquire).is_null()).count();
+        let in_spares = self.spares().filter(|spare| !spare.0.load(Acquire).is_null()).count();
         let mut free = self.free.load(Acquire) as u32;
         let in_list = iter::from_fn(|| {
             free = self.instances.get(free as usize)?.next_free.load(Relaxed);
@@ -344,7 +345,7 @@ impl Pool {
         });
         // The list has an end, but it may change under way.
         let count = self.instances.len();
-        count.saturating_sub(in_slots + in_list.take(count).count()) as u32
+        count.saturating_sub(in_spares + in_list.take(count).count()) as u32
     }
 }
 
@@ -362,7 +363,7 @@ pub(super) fn test_pool(count: u32, data_words: usize) -> Pool {
         iter::repeat_with(Counts::new).take(STRIDE * platform::cpus() / size_of::<Counts>()).collect();
     let mut pool = crate::probe::kretprobe::make_pool(count, data_words).unwrap();
     // SAFETY: there is `STRIDE` for each CPU.
-    pool.set_slots(unsafe { Counters::new(NonNull::from_ref(words.leak()).cast()) });
+    pool.set_spares(unsafe { Counters::new(NonNull::from_ref(words.leak()).cast()) });
     pool
 }
 
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn those_in_no_slot_and_not_in_the_list_are_in_progress() {
+    fn those_that_are_no_spare_and_not_in_the_list_are_in_progress() {
         let cpus = crate::platform::cpus() as u32;
         for count in [1, cpus, cpus + 3] {
             let pool = pool(count, 0);

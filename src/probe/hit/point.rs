@@ -69,7 +69,7 @@ pub(crate) struct Point {
     /// call is followed to its return for [`returns`](Self::returns); 0 otherwise. At most one of `entry` and
     /// `shortcut` is not 0.
     pub(crate) entry: u64,
-    /// The distance from the state of a CPU to its slot of the first armed probe, if that is a return probe, the only
+    /// The distance from the state of a CPU to its spare of the first armed probe, if that is a return probe, the only
     /// armed probe, and does nothing at the entry but follow the call; 0 otherwise.
     pub(crate) returns: u64,
     pub(crate) execution: Execution,

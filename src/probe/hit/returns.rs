@@ -223,8 +223,8 @@ pub(crate) struct ReturnProbe {
     is_given: bool,
     /// For listings: why the handler is not called with less saved, if it could be.
     obstacle: Option<Fallback>,
-    /// The words that hold the slots of `pool`, from [`register`](Self::register) on.
-    slots: Counters,
+    /// The places for the spares of `pool`, from [`register`](Self::register) on.
+    spares: Counters,
     /// The virtual address of the probe's code, or of code that leaves the call to the trampoline. `kretprobe_lean`
     /// goes on where the instance says: there; at code that leaves the call to the trampoline, if
     /// [`leave_to_handler`](Self::leave_to_handler) has asked for that; or at code that only returns, after
@@ -258,23 +258,23 @@ impl ReturnProbe {
         };
         let handler = AtomicPtr::new(handler as *mut ());
         let usual = AtomicU64::new(trampoline::lean_unusual_address());
-        let (counters, slots, data, obstacle) = (Counters::SINK, Counters::SINK, 0, None);
-        Self { pool, handler, counters, result, function, data, entry, is_given, obstacle, slots, usual }
+        let (counters, spares, data, obstacle) = (Counters::SINK, Counters::SINK, 0, None);
+        Self { pool, handler, counters, result, function, data, entry, is_given, obstacle, spares, usual }
     }
 
-    /// Sets the counters of the returns, the words for the slots, which are counts that are zero, the word `data` that
+    /// Sets the counters of the returns, the places for spares, which are counts that are zero, the word `data` that
     /// handlers get, and what listings show as the obstacle, and makes the instances the probe's.
     pub(crate) fn register(
         owned: &mut AliasableBox<Self>,
         counters: Counters,
-        slots: Counters,
+        spares: Counters,
         data: usize,
         obstacle: Option<Fallback>,
     ) {
         // SAFETY: the box is borrowed mutably, and no instance points to the probe yet.
         let probe = unsafe { owned.place().as_mut() };
-        (probe.counters, probe.slots, probe.data, probe.obstacle) = (counters, slots, data, obstacle);
-        probe.pool.set_slots(slots);
+        (probe.counters, probe.spares, probe.data, probe.obstacle) = (counters, spares, data, obstacle);
+        probe.pool.set_spares(spares);
         owned.pool.adopt(owned.place());
     }
 
@@ -346,9 +346,9 @@ impl ReturnProbe {
         self.entry.is_none() && self.pool.data_words() == 0
     }
 
-    /// Returns the words in which each CPU finds an instance: the slots of the pool.
-    pub(crate) fn slots(&self) -> Counters {
-        self.slots
+    /// Returns where each CPU finds its spare instance.
+    pub(crate) fn spares(&self) -> Counters {
+        self.spares
     }
 
     /// Returns the number of calls in progress.
@@ -420,7 +420,7 @@ called_by_assembly! {
 /// Bytes of stack that a stub takes if it only follows calls.
 pub(crate) const FOLLOW_SIZE: usize = 48;
 
-/// Follows a call, in the cases that `kprobes_follow` does not handle: the slot of this CPU is empty, a hit is being
+/// Follows a call, in the cases that `kprobes_follow` does not handle: this CPU has no spare, a hit is being
 /// handled, or the point has changed. `found` is what the cell of the point holds, and `return_address` the value of
 /// x30. Returns the new value of x30.
 ///
@@ -602,7 +602,7 @@ fn report(cpu: &Cpu, call: &Instance, frame: &mut TrapFrame) {
     handler(Call::new(frame, call));
 }
 
-/// Puts the instance of a call that has returned into the shared list, because this CPU's slot is full: the rest of
+/// Puts the instance of a call that has returned into the shared list, because this CPU has a spare: the rest of
 /// [`Pool::give_back`].
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.recycle")]

@@ -44,7 +44,7 @@ mod routines {
         INSTANCE_STACK_POINTER = const Instance::STACK_POINTER,
         INSTANCE_NEXT = const Instance::NEXT,
         INSTANCE_CODE = const Instance::CODE,
-        INSTANCE_SLOT = const Instance::SLOT,
+        INSTANCE_SPARE = const Instance::SPARE,
         INSTANCE_OWNER = const Instance::OWNER,
         RETURNS_HANDLER = const ReturnProbe::HANDLER,
         RETURNS_COUNTERS = const ReturnProbe::COUNTERS,

@@ -474,7 +474,7 @@ impl RegistryEntry {
             (None, _) | (_, &Execution::Optimized { .. }) => (shortcut, 0),
             (Some(_), _) => (0, shortcut),
         };
-        let returns = returns.map_or(0, |probe| probe.slots().distance());
+        let returns = returns.map_or(0, |probe| probe.spares().distance());
         let guarded = self.guarded;
         Point {
             first,
@@ -640,7 +640,7 @@ impl RegistryEntry {
         inserted: Option<&Inserted>,
         arena: &mut Arena,
     ) -> Option<Result<Execution, NotRelocatable>> {
-        let followed = Followed { slot: probe.slots().distance(), to_return: probe.trampoline() };
+        let followed = Followed { spare: probe.spares().distance(), to_return: probe.trampoline() };
         let kind = follower::cell(inserted)?;
         let (address, site, guard) = (self.address, &self.site, self.guard());
         self.new_front(form, kind, arena, |cell, words| {

@@ -34,7 +34,7 @@ impl Watched {
     }
 }
 
-/// CPU 0 takes all instances, from its own slot, the shared list and the slot of CPU 1, while CPU 1 takes and gives
+/// CPU 0 takes all instances, its own spare, those of the shared list and the spare of CPU 1, while CPU 1 takes and gives
 /// back twice.
 fn exchange() -> Model {
     Model::new(|| {
@@ -57,7 +57,7 @@ fn exchange() -> Model {
     .preempted_at_most(4)
 }
 
-/// Instances go through the shared list, because both slots are full.
+/// Instances go through the shared list, because both CPUs have a spare.
 fn share() -> Model {
     Model::new(|| {
         let watched = Watched::new(3);
@@ -80,7 +80,7 @@ fn share() -> Model {
 }
 
 /// A thread that sees no call in progress also sees what the last call has written. Its instance, one of `count`, goes
-/// to the slot of CPU 1, or to the shared list if the slot is full.
+/// to CPU 1 as its spare, or to the shared list if that has one.
 fn end(count: u32) -> Model {
     Model::new(move || {
         let watched = Watched::new(count);
