@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{Op, Verdict};
-use aarch64_kprobes::probe::{self, ProbeInfo, ProbeKind, Site};
+use aarch64_kprobes::probe::{self, CheckedInstruction, ProbeInfo, ProbeKind};
 use fallible::OutOfMemory;
 use kprobes_trace::definition::{self, Base};
 use kprobes_trace::events;
@@ -59,7 +59,7 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
         println!("probed       by {}; the original instruction is shown", Named { probes, address });
     }
     match checked {
-        Ok(Site { verdict: Verdict::Simulate(op), .. }) => {
+        Ok(CheckedInstruction { verdict: Verdict::Simulate(op), .. }) => {
             println!("verdict      accepted");
             println!("execution    simulated");
             println!("reason       it {}", reason_to_simulate(op));
@@ -88,7 +88,7 @@ fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutO
         let text = fallible::format(format_args!("{text}"))?;
         print!("{address:016x}  +{offset:<#6x}  {word:08x}  {text:<40}  ");
         match &checked {
-            Ok(Site { verdict: Verdict::Simulate(_), .. }) => print!("simulated"),
+            Ok(CheckedInstruction { verdict: Verdict::Simulate(_), .. }) => print!("simulated"),
             Ok(_) => print!("from a copy"),
             Err(_) => print!("refused: {}", Class::of(&checked)),
         }

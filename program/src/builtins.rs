@@ -40,7 +40,7 @@ const fn word(name: &'static str, of: Type, what: Builtin, needs_hit: bool) -> B
 pub(crate) const BUILTIN_WORDS: [BuiltinWord; 14] = [
     word("func", Type::Symbol, Builtin::Function, true),
     word("caller", Type::Symbol, Builtin::Caller, true),
-    word("probe", Type::Site, Builtin::Site, false),
+    word("probe", Type::Probe, Builtin::Probe, false),
     word("cpu", NUMBER, Builtin::Cpu, false),
     word("ncpus", NUMBER, Builtin::Cpus, false),
     word("rand", NUMBER, Builtin::Random, false),

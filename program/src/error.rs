@@ -134,7 +134,7 @@ pub enum Noun {
     /// A call stack of the kernel.
     Stack,
     /// A probe.
-    Site,
+    Probe,
     /// Bytes of memory.
     Bytes,
     /// A time with its format.
@@ -157,7 +157,7 @@ impl From<Type> for Noun {
             Type::Text { .. } => Self::Text,
             Type::Symbol => Self::Symbol,
             Type::Stack => Self::Stack,
-            Type::Site => Self::Site,
+            Type::Probe => Self::Probe,
             Type::Bytes { .. } => Self::Bytes,
             Type::Time { .. } => Self::Time,
             Type::Tuple { .. } => Self::Tuple,
@@ -174,7 +174,7 @@ impl fmt::Display for Noun {
             Self::Text => "a string",
             Self::Symbol => "a function",
             Self::Stack => "a stack",
-            Self::Site => "a probe",
+            Self::Probe => "a probe",
             Self::Bytes => "a buffer",
             Self::Time => "a time",
             Self::Tuple => "a tuple",

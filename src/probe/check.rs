@@ -18,7 +18,7 @@ const PAGE: usize = 4096;
 
 /// An instruction that can be probed, as [`check`] finds it. It may have probes already.
 #[derive(Clone, Copy, Debug)]
-pub struct Site {
+pub struct CheckedInstruction {
     /// The original instruction, even if a breakpoint or a branch has replaced it.
     pub word: u32,
     /// How it can be executed: [`Verdict::Slot`] or [`Verdict::Simulate`].
@@ -31,7 +31,7 @@ pub struct Site {
 /// # Errors
 ///
 /// The [`ProbeError`] that registering a kprobe there would give because of its address.
-pub fn check(address: usize) -> Result<Site, ProbeError> {
+pub fn check(address: usize) -> Result<CheckedInstruction, ProbeError> {
     Checker::new().check(address)
 }
 
@@ -83,7 +83,7 @@ impl Checker {
     ///
     /// The [`ProbeError`] that registering a kprobe there would give.
     #[inline]
-    pub fn check(&mut self, address: usize) -> Result<Site, ProbeError> {
+    pub fn check(&mut self, address: usize) -> Result<CheckedInstruction, ProbeError> {
         if !address.is_multiple_of(4) {
             return Err(ProbeError::Misaligned { address });
         }
@@ -108,7 +108,7 @@ impl Checker {
         }
         let word = match self.original(address) {
             Original::Instruction(word) => word,
-            Original::Site(_) => {
+            Original::EventSite(_) => {
                 return Err(ProbeError::Instruction { address, word: site::NOP, reason: Reason::EventSite });
             }
         };
@@ -120,7 +120,7 @@ impl Checker {
             return Err(ProbeError::Instruction { address, word, reason: Reason::AfterModifier });
         }
         match self.sequences.as_ref().map_or(Ok(None), |sequences| sequences.containing(address as u64)) {
-            Ok(None) => Ok(Site { word, verdict }),
+            Ok(None) => Ok(CheckedInstruction { word, verdict }),
             Ok(Some(load)) => Err(ProbeError::Exclusive { address, load: load as usize }),
             Err(OutOfMemory) => Err(ProbeError::OutOfMemory { address }),
         }
@@ -128,12 +128,12 @@ impl Checker {
 
     /// Checks how the instruction at the virtual address `address` would be probed, by a return probe if `is_return`.
     #[inline(always)]
-    pub(super) fn check_probe(&mut self, address: usize, is_return: bool) -> Result<Site, ProbeError> {
-        let site = self.check(address)?;
+    pub(super) fn check_probe(&mut self, address: usize, is_return: bool) -> Result<CheckedInstruction, ProbeError> {
+        let checked = self.check(address)?;
         if is_return {
             self.check_entry(address)?;
         }
-        Ok(site)
+        Ok(checked)
     }
 
     /// Checks an instruction like [`check_probe`](Self::check_probe), and takes `function` for the function that
@@ -144,7 +144,7 @@ impl Checker {
         address: usize,
         function: Range<usize>,
         is_return: bool,
-    ) -> Result<Site, ProbeError> {
+    ) -> Result<CheckedInstruction, ProbeError> {
         if !self.is_in_text(&function, address) {
             return Err(ProbeError::NoFunction { address });
         }
@@ -397,7 +397,7 @@ enum Original {
     /// An instruction that is not the site of a static event.
     Instruction(u32),
     /// The site of a static event.
-    Site(&'static EventSite),
+    EventSite(&'static EventSite),
 }
 
 impl Original {
@@ -405,7 +405,7 @@ impl Original {
     fn word(self) -> u32 {
         match self {
             Self::Instruction(word) => word,
-            Self::Site(_) => site::NOP,
+            Self::EventSite(_) => site::NOP,
         }
     }
 
@@ -415,7 +415,7 @@ impl Original {
     fn flowing(self) -> u32 {
         match self {
             Self::Instruction(word) => word,
-            Self::Site(site) => site.either_way(),
+            Self::EventSite(site) => site.either_way(),
         }
     }
 }
@@ -437,7 +437,7 @@ unsafe fn masked_original(address: usize) -> Original {
     if (word == site::NOP || is_branch)
         && let Some(site) = site::at(address)
     {
-        return Original::Site(site);
+        return Original::EventSite(site);
     }
     let is_armed = word == insn::BRK_KPROBE || is_branch;
     // SAFETY: the caller has masked interrupts (see # Safety).

@@ -18,7 +18,7 @@
 //! +---------+-----------+------------+---------+------+------+-------+--------+-- ... --+------+------+
 //! ```
 
-use super::check::Site;
+use super::check::CheckedInstruction;
 use super::hit::instance::Instance;
 use super::hit::origin::Cell;
 use super::hit::stub;
@@ -29,12 +29,12 @@ use crate::insn::encode::{self, MASK_INTERRUPTS, SP};
 use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, Relocation};
 use crate::platform;
 
-/// Where the code is built: in a cell at the virtual address `cell`, for the probed instruction of `site` at the
+/// Where the code is built: in a cell at the virtual address `cell`, for the instruction that was `checked` at the
 /// virtual address `address`. `guard` applies to both places.
 pub(super) struct At<'a> {
     pub(super) cell: usize,
     pub(super) address: usize,
-    pub(super) site: &'a Site,
+    pub(super) checked: &'a CheckedInstruction,
     pub(super) guard: Guard,
 }
 
@@ -127,7 +127,7 @@ pub(super) fn build(
     out.push(encode::write_daif(MASKS));
     let text = platform::text();
     let relocation = Relocation { from, to: to(copy), guard: at.guard, text: text.start as u64..text.end as u64 };
-    for &word in insn::relocate(at.site.word, at.site.verdict, &relocation)?.padded() {
+    for &word in insn::relocate(at.checked.word, at.checked.verdict, &relocation)?.padded() {
         out.push(word);
     }
     if inserted.is_some() {

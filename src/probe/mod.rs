@@ -33,7 +33,7 @@ mod watchpoint;
 mod words;
 
 pub use aliasable::AliasableBox;
-pub use check::{Site, blacklist, check, instruction};
+pub use check::{CheckedInstruction, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
 pub use hit::cpu::{Cpu as CpuState, CpuStates};

@@ -26,7 +26,7 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::RelaxStrategy;
 
 use super::arena::{Arena, Used};
-use super::check::{Checker, Site};
+use super::check::{CheckedInstruction, Checker};
 use super::counter_pool::FreeCounters;
 use super::hit::counters::Counters;
 use super::hit::point::{Execution, Handlers, Point, Pre, Probe, ProbeRef};
@@ -77,7 +77,7 @@ pub(super) struct RegistryEntry {
     page: &'static Page,
     /// Whether branch targets are checked in the instruction's page.
     guarded: bool,
-    site: Site,
+    checked: CheckedInstruction,
     probes: Probes,
     /// How the instruction is executed; `None` while no probe is enabled.
     execution: Option<Execution>,
@@ -254,14 +254,14 @@ impl RegistryEntry {
     fn new(
         address: usize,
         page: &'static Page,
-        site: Site,
+        checked: CheckedInstruction,
         guarded: bool,
         probe: ProbeRef,
         lean_obstacle: Option<Fallback>,
     ) -> Self {
         let (probes, wanted) = (Probes::One(probe), Mode::FASTEST);
         let (execution, front, fallback, is_pending) = (None, [None; 2], None, false);
-        Self { address, page, guarded, site, probes, execution, wanted, front, fallback, lean_obstacle, is_pending }
+        Self { address, page, guarded, checked, probes, execution, wanted, front, fallback, lean_obstacle, is_pending }
     }
 
     /// Returns why the instruction is not executed in the fastest mode that `probe` allows; `None` if it is.
@@ -319,16 +319,21 @@ impl Registry {
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
         let is_return = matches!(request.handlers, Handlers::Return(_));
-        let site = match request.bounds {
+        let checked = match request.bounds {
             None => checker.check_probe(address, is_return)?,
             Some((start, end)) => checker.check_within(address, start..end, is_return)?,
         };
-        self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
+        self.add_checked(request, checked, checker).ok_or(ProbeError::OutOfMemory { address })
     }
 
-    /// Adds a probe as [`add`](Self::add) does, at the checked `site`. Returns `None`, with nothing changed, if there
-    /// is no memory.
-    fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
+    /// Adds a probe as [`add`](Self::add) does, at an instruction that was `checked`. Returns `None`, with nothing
+    /// changed, if there is no memory.
+    fn add_checked(
+        &mut self,
+        request: Request,
+        checked: CheckedInstruction,
+        checker: &mut Checker,
+    ) -> Option<Registration> {
         let Request { address, bounds, mut handlers, data, insertion, enabled, fastest } = request;
         let insertion = insertion.filter(|_| HAS_STUBS);
         let lean_obstacle = match handlers {
@@ -372,7 +377,7 @@ impl Registry {
         // SAFETY: only `free` frees a probe: below, before its reference has left this function, in `remove`, and in
         // `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
-        let new = || RegistryEntry::new(address, page, site, checker.is_guarded(address), probe, lean_obstacle);
+        let new = || RegistryEntry::new(address, page, checked, checker.is_guarded(address), probe, lean_obstacle);
         if let Some(entry) = self.entries.get_or_add(address, page, new)? {
             if entry.probes.push(probe).is_none() {
                 // SAFETY: the reference has not left this function, so no point and no CPU knows the probe.

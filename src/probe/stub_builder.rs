@@ -11,15 +11,15 @@ use crate::insn::encode::{self, SP};
 use crate::insn::{self, Guard, Literal, NotRelocatable, Relocation};
 use crate::platform;
 
-use super::check::Site;
+use super::check::CheckedInstruction;
 
 /// Fills in the words, which are zero, of a stub of this form at the virtual address `stub`, for the instruction of
-/// `site` at the virtual address `address`. `guard` applies to both places. Hits find the point in `cell`.
+/// `checked` at the virtual address `address`. `guard` applies to both places. Hits find the point in `cell`.
 pub(super) fn build(
     form: Form,
     stub: usize,
     address: usize,
-    site: &Site,
+    checked: &CheckedInstruction,
     guard: Guard,
     cell: &'static AtomicPtr<Point>,
     words: &mut [u32; WORDS],
@@ -74,7 +74,7 @@ pub(super) fn build(
         }
     };
     // Matched in place, because `?` would copy the words once more.
-    match &insn::relocate(site.word, site.verdict, &relocation) {
+    match &insn::relocate(checked.word, checked.verdict, &relocation) {
         Ok(copy) => {
             // Copied in two parts: copying five words at once would call `memcpy` where loads have to be aligned.
             let [first @ .., last] = copy.padded();

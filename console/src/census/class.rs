@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{Op, Reason, Verdict};
-use aarch64_kprobes::probe::Site;
+use aarch64_kprobes::probe::CheckedInstruction;
 
 /// The check's answer for an instruction, without details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,9 +62,9 @@ pub(super) static GROUPS: [(&str, Group); 3] = [
 
 impl Class {
     /// Returns the class of an answer of the check.
-    pub fn of(outcome: &Result<Site, ProbeError>) -> Self {
+    pub fn of(outcome: &Result<CheckedInstruction, ProbeError>) -> Self {
         match *outcome {
-            Ok(Site { verdict: Verdict::Simulate(op), .. }) => Self::Simulated(Simulation::of(op)),
+            Ok(CheckedInstruction { verdict: Verdict::Simulate(op), .. }) => Self::Simulated(Simulation::of(op)),
             Ok(_) => Self::Slot,
             Err(ProbeError::Blacklisted { .. }) => Self::Blacklisted,
             Err(ProbeError::Exclusive { .. }) => Self::Exclusive,

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{self, Data, Reason, Sequences, Verdict};
-use aarch64_kprobes::probe::Site;
+use aarch64_kprobes::probe::CheckedInstruction;
 use fallible::OutOfMemory;
 
 /// Answers about virtual addresses that the words there do not give.
@@ -28,7 +28,7 @@ pub fn survey(
     words: &[u32],
     blacklist: &Range<usize>,
     at: At,
-) -> Result<impl Iterator<Item = Result<Site, ProbeError>>, OutOfMemory> {
+) -> Result<impl Iterator<Item = Result<CheckedInstruction, ProbeError>>, OutOfMemory> {
     let function = start as u64..(start + 4 * words.len()) as u64;
     let word_at = |address: u64| words[(address as usize - start) / 4];
     let (sequences, data) = (Sequences::of(function.clone(), word_at)?, Data::of(function, word_at)?);
@@ -55,7 +55,7 @@ pub fn survey(
         }
         match sequences.containing(address as u64) {
             Ok(Some(load)) => Err(ProbeError::Exclusive { address, load: load as usize }),
-            Ok(None) => Ok(Site { word, verdict }),
+            Ok(None) => Ok(CheckedInstruction { word, verdict }),
             Err(OutOfMemory) => Err(ProbeError::OutOfMemory { address }),
         }
     }))

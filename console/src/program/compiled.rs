@@ -107,7 +107,7 @@ impl View {
             function: of_hit(function),
             // Finding the caller may take a search, which compiled code does not do.
             caller: None,
-            site: of_hit(name),
+            probe: of_hit(name),
             cpu: in_task(slice::from_ref(cpu)),
             cpus: host::cpus(),
             task: Some(Source::Path(in_task(slice::from_ref(task)))),

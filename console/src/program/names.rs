@@ -107,7 +107,7 @@ impl Names for ProgramNames<'_> {
         self.watchpoints.end(address as usize);
     }
 
-    fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
+    fn probe(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
         match self.probes.get(number as usize) {
             Some(probe) => write!(out, "{probe}"),
             None => write!(out, "{number}"),

@@ -114,7 +114,7 @@ impl Snippets {
         let parts = key.parts.iter().map(|part| match part {
             KeyPart::Number(number) => *number,
             KeyPart::Function => place.meant(),
-            KeyPart::Site => place.name as u64,
+            KeyPart::Probe => place.name as u64,
             KeyPart::Address => place.address as u64,
         });
         let numbers = fallible::collect(parts)?;

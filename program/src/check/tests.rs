@@ -125,7 +125,7 @@ fn values_are_of_the_type_that_is_wanted() {
     refuses_body("print(-func);", "       ^^^^", found(Noun::Symbol));
     refuses_body("print(!kstack);", "       ^^^^^^", found(Noun::Stack));
     refuses_body("if (comm) { }", "    ^^^^", found(Noun::Text));
-    refuses_body("@ = sum(probe);", "        ^^^^^", found(Noun::Site));
+    refuses_body("@ = sum(probe);", "        ^^^^^", found(Noun::Probe));
     refuses_body("print((u32)comm);", "           ^^^^", found(Noun::Text));
     refuses("kprobe:f /comm/ { }", "          ^^^^", found(Noun::Text));
     refuses_body("print(*arg0);", "       ^^^^", Problem::NotAPointer);

@@ -54,7 +54,7 @@ pub trait Names {
     fn unwatch(&self, _address: u64) {}
 
     /// Writes the name of the probe with this number, as in `kprobe:f`.
-    fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
+    fn probe(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
 }
 
 /// The form of a program's output.
@@ -291,7 +291,7 @@ impl Reporter<'_> {
                 Some((name, _)) => self.function(name, word, out),
                 None => write!(out, "{word:#x}"),
             },
-            Type::Site => self.names.site(word, out),
+            Type::Probe => self.names.probe(word, out),
             Type::Bytes { .. } => bytes(words, true, true, out),
             Type::Rust { shape, .. } => {
                 let known = self.program.rust_values.get(usize::from(shape)).copied();

@@ -109,7 +109,7 @@ impl Names for SimulatedImage {
         Some(*with_memory(usize::MAX, super::rust_place::table))
     }
 
-    fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
+    fn probe(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
         write!(out, "kprobe:{}", IMAGE[number as usize].0)
     }
 }
@@ -174,7 +174,7 @@ impl Machine for Task {
         self.caller
     }
 
-    fn site(&self) -> u64 {
+    fn probe(&self) -> u64 {
         (self.function >> 8) & 3
     }
 

@@ -353,7 +353,7 @@ impl RegistryEntry {
                 insn::branch(self.address as u64, to).expect("a stub is built within reach")
             }
             Some(_) => insn::BRK_KPROBE,
-            None => self.site.word,
+            None => self.checked.word,
         }
     }
 
@@ -489,7 +489,7 @@ impl RegistryEntry {
             operands,
             execution: *execution,
             guarded,
-            word: self.site.word,
+            word: self.checked.word,
             registered: NonNull::dangling(),
             several,
         }
@@ -559,7 +559,7 @@ impl RegistryEntry {
             // A lean stub can call only one handler.
             Some(_) => self.enabled().map(|probe| probe.allows.min(Mode::Optimized)).fold(first, Ord::min),
         };
-        Some(match self.site.verdict {
+        Some(match self.checked.verdict {
             _ if HAS_STUBS && allowed >= Mode::Optimized => allowed,
             Verdict::Simulate(_) => Mode::Simulated,
             _ if allowed == Mode::Stepped => Mode::Stepped,
@@ -579,13 +579,13 @@ impl RegistryEntry {
                 Err(reason) => fallback = Some(Fallback::NoStub(reason)),
             }
         }
-        if let Verdict::Simulate(operation) = self.site.verdict {
+        if let Verdict::Simulate(operation) = self.checked.verdict {
             return Some((Execution::Simulated(operation), fallback));
         }
         let slot = arena.allocate(Cell::Slot, self.guarded)?;
-        let (execution, words) = match insn::boost(self.site.word, self.address as u64, slot as u64) {
+        let (execution, words) = match insn::boost(self.checked.word, self.address as u64, slot as u64) {
             Ok(words) if mode != Mode::Stepped => (Execution::Boosted { slot }, words),
-            _ => (Execution::Stepped { slot }, [self.site.word, insn::BRK_STEP]),
+            _ => (Execution::Stepped { slot }, [self.checked.word, insn::BRK_STEP]),
         };
         arena.fill_slot(slot, words);
         Some((execution, fallback))
@@ -609,7 +609,7 @@ impl RegistryEntry {
         let stub = arena.allocate(Cell::Stub, self.guarded)?;
         let point = self.page.cell(self.address);
         let build =
-            |words: &mut _| stub_builder::build(form, stub, self.address, &self.site, self.guard(), point, words);
+            |words: &mut _| stub_builder::build(form, stub, self.address, &self.checked, self.guard(), point, words);
         let built = arena.fill_stub(stub, build);
         if built.is_err() {
             arena.free(Used::new(stub, Cell::Stub, self.guarded));
@@ -626,8 +626,8 @@ impl RegistryEntry {
         }
         let only = self.enabled().next()?;
         let inserted = only.inserted.as_ref()?;
-        let (address, site, guard) = (self.address, &self.site, self.guard());
-        self.new_front(form, inserted.cell(), arena, |cell, words| inserted.build(cell, address, site, guard, words))
+        let (address, checked, guard) = (self.address, &self.checked, self.guard());
+        self.new_front(form, inserted.cell(), arena, |cell, words| inserted.build(cell, address, checked, guard, words))
     }
 
     /// Makes a stub with code in front of it that follows calls for `probe` and contains `inserted`. The result is that
@@ -642,9 +642,9 @@ impl RegistryEntry {
     ) -> Option<Result<Execution, NotRelocatable>> {
         let followed = Followed { spare: probe.spares().distance(), to_return: probe.trampoline() };
         let kind = follower::cell(inserted)?;
-        let (address, site, guard) = (self.address, &self.site, self.guard());
+        let (address, checked, guard) = (self.address, &self.checked, self.guard());
         self.new_front(form, kind, arena, |cell, words| {
-            follower::build(followed, inserted, &follower::At { cell, address, site, guard }, words)
+            follower::build(followed, inserted, &follower::At { cell, address, checked, guard }, words)
         })
     }
 
@@ -662,7 +662,7 @@ impl RegistryEntry {
         let built = arena.fill_snippet(kind, cell, |words| {
             let Some((front, words)) = words.split_last_chunk_mut() else { return Ok(0) };
             let point = self.page.cell(self.address);
-            stub_builder::build(form, stub, self.address, &self.site, self.guard(), point, words)?;
+            stub_builder::build(form, stub, self.address, &self.checked, self.guard(), point, words)?;
             build(cell, front)
         });
         if built.is_err() {

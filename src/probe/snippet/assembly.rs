@@ -6,7 +6,7 @@ use crate::insn::encode::compute::{self, Binary, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS};
 use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, OutOfRange, Relocation};
 use crate::platform;
-use crate::probe::check::Site;
+use crate::probe::check::CheckedInstruction;
 use crate::probe::hit::origin::Cell;
 use crate::probe::hit::trampoline;
 
@@ -65,13 +65,13 @@ impl Inserted {
     }
 
     /// Fills in the words, up to the stub, of a cell at the virtual address `cell`: the snippet for the instruction of
-    /// `site` at the virtual address `address`. `guard` applies to both places. Returns how many bytes before the stub
+    /// `checked` at the virtual address `address`. `guard` applies to both places. Returns how many bytes before the stub
     /// the snippet begins.
     pub(in crate::probe) fn build(
         &self,
         cell: usize,
         address: usize,
-        site: &Site,
+        checked: &CheckedInstruction,
         guard: Guard,
         words: &mut [u32],
     ) -> Result<u16, NotRelocatable> {
@@ -95,7 +95,7 @@ impl Inserted {
             out.push(encode::write_daif(MASKS));
         }
         let relocation = Relocation { from, to: at(copy), guard, text: text.start as u64..text.end as u64 };
-        for &word in insn::relocate(site.word, site.verdict, &relocation)?.padded() {
+        for &word in insn::relocate(checked.word, checked.verdict, &relocation)?.padded() {
             out.push(word);
         }
         if has_masks {

@@ -10,7 +10,7 @@ use super::*;
 use crate::insn::encode::compute::{self, Binary, Branch, Condition};
 use crate::insn::encode::{self, MASK_INTERRUPTS};
 use crate::insn::{Guard, Literal, Verdict};
-use crate::probe::check::Site;
+use crate::probe::check::CheckedInstruction;
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::trampoline;
 
@@ -31,11 +31,11 @@ fn far_counters() -> Counters {
 fn built(snippet: &Snippet, operand: u64, counters: Counters) -> (Vec<u32>, u16) {
     let insertion = Insertion::new(snippet, operand);
     let inserted = Inserted { insertion: InsertionRef::new(&insertion), counters, live: None, code: None };
-    let site = Site { word: PROBED, verdict: Verdict::Slot };
+    let checked = CheckedInstruction { word: PROBED, verdict: Verdict::Slot };
     let mut words = vec![0; snippet.cell.size() / 4 - stub::WORDS];
     let text = crate::platform::text().start;
     let cell = (text + (1 << 20)).next_multiple_of(4096);
-    let before = inserted.build(cell, text, &site, Guard::Absent, &mut words).unwrap();
+    let before = inserted.build(cell, text, &checked, Guard::Absent, &mut words).unwrap();
     (words, before)
 }
 

@@ -30,7 +30,7 @@ pub enum Type {
     /// The number of a stack.
     Stack,
     /// The number of a probe.
-    Site,
+    Probe,
     /// Bytes of memory. The first word has their number, and the others have the bytes, as in a string, padded with
     /// zeros.
     Bytes {

@@ -301,7 +301,7 @@ pub enum Builtin {
     /// The virtual address of the instruction that called the function: the one before the return address.
     Caller,
     /// The number of the probe.
-    Site,
+    Probe,
     /// The number of the CPU.
     Cpu,
     /// The number of CPUs.
@@ -338,7 +338,7 @@ impl Builtin {
             Self::Register(register) => BuiltinNeed::Register(register),
             Self::Caller => BuiltinNeed::Caller,
             Self::Function => BuiltinNeed::Function,
-            Self::Result | Self::Site | Self::Cpu | Self::Cpus | Self::Random | Self::Task => BuiltinNeed::Nothing,
+            Self::Result | Self::Probe | Self::Cpu | Self::Cpus | Self::Random | Self::Task => BuiltinNeed::Nothing,
             Self::Nanoseconds | Self::Elapsed => BuiltinNeed::Nothing,
         }
     }
@@ -349,7 +349,7 @@ impl Builtin {
         match self {
             Self::Nanoseconds | Self::Elapsed | Self::Random => true,
             Self::Register(_) | Self::Result | Self::Function | Self::Caller => false,
-            Self::Site | Self::Cpu | Self::Cpus | Self::Task => false,
+            Self::Probe | Self::Cpu | Self::Cpus | Self::Task => false,
         }
     }
 }

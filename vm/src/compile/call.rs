@@ -85,7 +85,7 @@ impl Emitter<'_> {
             }
             Builtin::Function => kernel.function,
             Builtin::Caller => kernel.caller,
-            Builtin::Site => kernel.site,
+            Builtin::Probe => kernel.probe,
             Builtin::Cpus => Some(Source::Constant(self.store.lanes.len() as u64)),
             Builtin::Random | Builtin::Result => None,
             Builtin::Cpu => Some(Source::Path(kernel.cpu)),

@@ -127,8 +127,8 @@ pub struct Kernel {
     pub function: Option<Source>,
     /// The source of [`Machine::caller`](crate::hit::Machine::caller).
     pub caller: Option<Source>,
-    /// The source of [`Machine::site`](crate::hit::Machine::site).
-    pub site: Option<Source>,
+    /// The source of [`Machine::probe`](crate::hit::Machine::probe).
+    pub probe: Option<Source>,
     /// The source of [`Machine::cpu`](crate::hit::Machine::cpu).
     pub cpu: Path,
     /// The number of CPUs. The number of each CPU is below it.

@@ -57,7 +57,7 @@ pub enum KeyPart {
     /// The virtual address of the probed function.
     Function,
     /// The number of the probe.
-    Site,
+    Probe,
     /// The virtual address of the probed instruction.
     Address,
 }
@@ -96,7 +96,7 @@ impl InStub {
         for (step, key) in &self.fixed {
             let numbers = key.parts.iter().filter_map(|part| match part {
                 KeyPart::Number(number) => Some(*number),
-                KeyPart::Function | KeyPart::Site | KeyPart::Address => None,
+                KeyPart::Function | KeyPart::Probe | KeyPart::Address => None,
             });
             let numbers = fallible::collect(numbers)?;
             let distance = store.distance(code, key.map, &numbers, new)?.ok_or(OutOfMemory)?;
@@ -425,7 +425,7 @@ impl Lowering<'_> {
                 return Err(NoSnippet::Snippet);
             }
             Builtin::Function => KeyPart::Function,
-            Builtin::Site => KeyPart::Site,
+            Builtin::Probe => KeyPart::Probe,
             Builtin::Register(Register::Pc) => KeyPart::Address,
             Builtin::Register(Register::X(register)) => {
                 if CHANGED.contains(&register) {

@@ -26,7 +26,7 @@ const KERNEL: Kernel = Kernel {
     },
     function: Some(Source::Path(Path { base: Base::Hit, offsets: &[280, 16] })),
     caller: None,
-    site: None,
+    probe: None,
     cpu: Path { base: Base::Thread, offsets: &[24] },
     cpus: 4,
     task: Some(Source::Path(Path { base: Base::Thread, offsets: &[16] })),

@@ -80,7 +80,7 @@ pub trait Machine {
     fn caller(&self) -> u64;
 
     /// Returns the number of the probe.
-    fn site(&self) -> u64;
+    fn probe(&self) -> u64;
 
     /// Returns the number of this CPU, dense from 0.
     fn cpu(&self) -> usize;
@@ -316,7 +316,7 @@ impl<'a, M: Machine> Run<'a, M> {
             Builtin::Result => self.machine.result(),
             Builtin::Function => self.machine.function(),
             Builtin::Caller => self.machine.caller(),
-            Builtin::Site => self.machine.site(),
+            Builtin::Probe => self.machine.probe(),
             Builtin::Cpu => self.machine.cpu() as u64,
             Builtin::Cpus => self.store.lanes.len() as u64,
             Builtin::Random => self.lane.random(),

@@ -238,7 +238,7 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
     }
 
     #[inline(always)]
-    fn site(&self) -> u64 {
+    fn probe(&self) -> u64 {
         self.site.name
     }
 
