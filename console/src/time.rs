@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
 use kprobes_trace::host::Clock;
-use kprobes_vm::compile;
+use kprobes_vm::jit;
 pub(crate) use timer::{counter, frequency as timer_frequency};
 
 static ORIGIN: AtomicU64 = AtomicU64::new(0);
@@ -27,8 +27,8 @@ pub fn clock() -> Clock {
 }
 
 /// Returns the parameters of [`nanoseconds`], for generated code that does the same computation.
-pub(crate) fn of_code() -> compile::Clock {
-    compile::Clock { start: ORIGIN.load(Ordering::Relaxed), per_tick: NANOSECONDS_PER_TICK.load(Ordering::Relaxed) }
+pub(crate) fn of_code() -> jit::Clock {
+    jit::Clock { start: ORIGIN.load(Ordering::Relaxed), per_tick: NANOSECONDS_PER_TICK.load(Ordering::Relaxed) }
 }
 
 /// Returns the time since the clock's origin.

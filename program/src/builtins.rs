@@ -1,7 +1,7 @@
 //! The builtins: words, of the hit or of the machine, and calls. A row for each.
 
 use kprobes_symbols::distance::nearest;
-use kprobes_vm::code::{Builtin, Type};
+use kprobes_vm::ir::{Builtin, Type};
 
 use crate::error::Problem;
 

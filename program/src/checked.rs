@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use kprobes_vm::code::{Code, Type};
+use kprobes_vm::ir::{Code, Type};
 
 use crate::config::{Config, StackFormat};
 use crate::report::Piece;

@@ -3,7 +3,7 @@
 //! The names are those of bpftrace, also as its environment variables have them. Settings about user space and about
 //! BPF have no meaning here: they are taken, so that a program runs unchanged.
 
-use kprobes_vm::store::KEYS_MAX;
+use kprobes_vm::maps::KEYS_MAX;
 
 use crate::check::TEXT_MAX;
 use crate::error::{Error, Problem};

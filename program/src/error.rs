@@ -5,8 +5,8 @@ use core::fmt;
 use aarch64_kprobes::event::Event;
 use fallible::OutOfMemory;
 use kprobes_types::{LineError, TypeId, TypeKind, Types, Unknown};
-use kprobes_vm::code::Type;
 use kprobes_vm::counted::counted;
+use kprobes_vm::ir::Type;
 use unicode_width::UnicodeWidthStr;
 
 /// A part of the text of a program.

@@ -28,10 +28,10 @@ use kprobes_program::report::{Names, OutputFormat, drain, write_maps};
 use kprobes_program::syntax::parse;
 use kprobes_random::Random;
 use kprobes_symbols::names::matches;
-use kprobes_vm::code::{Op, Operand, Register, Word};
-use kprobes_vm::compile::{Base, Clock, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
 use kprobes_vm::hit::{self, Machine};
-use kprobes_vm::store::{Limits, Store};
+use kprobes_vm::ir::{Op, Operand, Register, Word};
+use kprobes_vm::jit::{Base, Clock, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
+use kprobes_vm::maps::{Limits, Store};
 use runtime::memory::{self, layout};
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
@@ -66,8 +66,8 @@ impl Names for SimulatedImage {
         IMAGE.iter().find(|(_, start)| (*start..start + 0x100).contains(&address)).map(|&(name, start)| (name, start))
     }
 
-    fn site(&self, number: u64, out: &mut dyn fmt::Write) -> fmt::Result {
-        write!(out, "site {number}")
+    fn probe(&self, number: u64, out: &mut dyn fmt::Write) -> fmt::Result {
+        write!(out, "probe {number}")
     }
 }
 
@@ -128,7 +128,7 @@ impl Machine for Hit {
         self.words[1]
     }
 
-    fn site(&self) -> u64 {
+    fn probe(&self) -> u64 {
         self.words[2]
     }
 
@@ -228,7 +228,7 @@ fn kernel(random: &mut Random, context: &Loaded, time: u64) -> Kernel {
     Kernel {
         function: some(Source::Path(FUNCTION)),
         caller: some(Source::Path(CALLER)),
-        site: None,
+        probe: None,
         cpu: CPU,
         cpus: CPUS,
         task: some(Source::Path(TASK)),

@@ -1,22 +1,22 @@
 //! Programs of probes: the work done at a hit, in one intermediate form for all front ends.
 //!
-//! A front end makes [`Code`](code::Code): clauses, each a flat list of small steps, and the maps that they change.
+//! A front end makes [`Code`](ir::Code): clauses, each a flat list of small steps, and the maps that they change.
 //! This crate checks the code, allocates all memory that it will ever need, and runs it: interpreted, or as A64
 //! instructions in the stubs of its probes. The crate knows no language and no kernel, and of the engine only A64 words
 //! and stubs.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`code`] | the intermediate form, and its check |
-//! | [`store`] | the data of a running program: maps, output, stacks |
-//! | [`hit`] | the code of a hit: the interpreter, which defines the form's meaning, and its operations on the store |
-//! | [`compile`](mod@compile) | the compiler to A64 instructions that do the same |
+//! | [`ir`] | the intermediate form, and its check |
+//! | [`maps`] | the data of a running program: maps, output, stacks |
+//! | [`hit`] | the code of a hit: the interpreter, which defines the form's meaning, and its operations on that data |
+//! | [`jit`] | the compiler to A64 instructions that do the same |
 //!
 //! # Use
 //!
-//! [`store::Store::new`] checks the code and allocates, in a task. Then every hit, with interrupts masked, calls
-//! [`hit::run`] for a clause, or the instructions that [`compile::compile`](compile::compile()) made of it. A task gets
-//! the output of the clauses from [`store::Store::take_record`], and the contents of a map from [`store::Store::read`].
+//! [`maps::Store::new`] checks the code and allocates, in a task. Then every hit, with interrupts masked, calls
+//! [`hit::run`] for a clause, or the instructions that [`jit::compile`] made of it. A task gets
+//! the output of the clauses from [`maps::Store::take_record`], and the contents of a map from [`maps::Store::read`].
 //!
 //! # In the hit path
 //!
@@ -30,9 +30,9 @@
 extern crate alloc;
 
 mod atomic;
-pub mod code;
-pub mod compile;
 #[doc(hidden)]
 pub mod counted;
 pub mod hit;
-pub mod store;
+pub mod ir;
+pub mod jit;
+pub mod maps;

@@ -8,7 +8,7 @@ use core::ops::Deref;
 use aarch64_kprobes::probe::{AliasableBox, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 use fallible::OutOfMemory;
-use kprobes_vm::code::{Builtin, Code, Op};
+use kprobes_vm::ir::{Builtin, Code, Op};
 
 use super::Shared;
 use super::compiled::{Clauses, View};

@@ -13,8 +13,8 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{ArgumentHandler, Call, Entry, Hit, PreHandler, ReturnHandler};
 use fallible::OutOfMemory;
 use kprobes_trace::host::Offsets;
-use kprobes_vm::code::Register;
-use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
+use kprobes_vm::ir::Register;
+use kprobes_vm::jit::{self, Base, Directory, Kernel, Path, Refused, Source};
 
 use spin::Once;
 
@@ -148,7 +148,7 @@ impl Clauses {
         let mut all = |view: View| -> Result<Vec<Option<ExecutableMemory>>, OutOfMemory> {
             let kernel = view.kernel(shared);
             let clause = |number| {
-                let words = compile::compile(&shared.program.code, number, &shared.store, &directory, &kernel);
+                let words = jit::compile(&shared.program.code, number, &shared.store, &directory, &kernel);
                 let words = words.map_err(Reason::Refused)?.words;
                 ExecutableMemory::new(&words).map_err(|_| Reason::NoMemory)
             };
@@ -201,7 +201,7 @@ impl Clauses {
 
     /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words.
     /// They are compiled again; `None` if there is no memory for that.
-    pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, compile::Compiled)> {
+    pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, jit::Compiled)> {
         let handlers = match view {
             View::Entry => &self.of_calls,
             View::Frame => &self.of_frames,
@@ -209,7 +209,7 @@ impl Clauses {
         };
         let start = handlers.get(number)?.as_ref()?.start();
         let directory = self.directory.as_ref()?;
-        let code = compile::compile(&shared.program.code, number, &shared.store, directory, &view.kernel(shared));
+        let code = jit::compile(&shared.program.code, number, &shared.store, directory, &view.kernel(shared));
         Some((start, code.ok()?))
     }
 

@@ -8,7 +8,7 @@ use fallible::OutOfMemory;
 use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::syntax::{self, Parameters, Probe, Spanned};
 use kprobes_symbols::names::matches;
-use kprobes_vm::code::Routine;
+use kprobes_vm::ir::Routine;
 
 use super::inlined::CopyTable;
 use super::resolve::ResolvedProbes;

@@ -13,7 +13,7 @@ use kprobes_program::report::Names;
 use kprobes_program::syntax::{Probe, Spanned};
 use kprobes_symbols::Symbol;
 use kprobes_types::{Types, TypesError};
-use kprobes_vm::code::Routine;
+use kprobes_vm::ir::Routine;
 
 use super::inlined;
 use super::resolve::ResolvedProbes;

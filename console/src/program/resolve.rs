@@ -12,7 +12,7 @@ use kprobes_program::error::{Described, Error, Problem, Span};
 use kprobes_program::syntax::{Period, Probe, Spanned, can_watch};
 use kprobes_symbols::Symbol;
 use kprobes_symbols::names::matches;
-use kprobes_vm::code::{BuiltinNeed, Op, Routine};
+use kprobes_vm::ir::{BuiltinNeed, Op, Routine};
 
 use super::exits::{Exit, exit_at};
 use super::hit;

@@ -16,7 +16,7 @@ use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::report::{self, OutputFormat};
 use kprobes_program::syntax::{self, Parameters, Probe};
 use kprobes_vm::counted::counted;
-use kprobes_vm::store::{Limits, Store};
+use kprobes_vm::maps::{Limits, Store};
 
 use super::alone::{self, Intervals};
 use super::attach::{self, AttachError, AttachedProbes, Unseen};

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::{CpuWords, Insertion, Snippet};
 use fallible::OutOfMemory;
-use kprobes_vm::compile::{At, Key, KeyPart, in_stub};
-use kprobes_vm::store::{Store, WORDS, Words};
+use kprobes_vm::jit::{At, Key, KeyPart, in_stub};
+use kprobes_vm::maps::{Store, WORDS, Words};
 
 use super::Shared;
 use super::compiled::View;

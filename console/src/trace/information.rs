@@ -4,8 +4,8 @@ use aarch64_kprobes::event;
 use aarch64_kprobes::probe::Snippet;
 use fallible::Text;
 use kprobes_program::syntax::{DEPTH_MAX, PROGRAM_MAX};
-use kprobes_vm::code::{ITEMS_MAX, LOOP_OPS_MAX, OPS_MAX, STACK_MAX};
-use kprobes_vm::store::{KEYS_MAX, Limits};
+use kprobes_vm::ir::{ITEMS_MAX, LOOP_OPS_MAX, OPS_MAX, STACK_MAX};
+use kprobes_vm::maps::{KEYS_MAX, Limits};
 
 use crate::host::{self, host};
 use crate::words::Failure;

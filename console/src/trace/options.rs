@@ -10,7 +10,7 @@ use core::fmt;
 
 use fallible::OutOfMemory;
 use kprobes_program::report::OutputFormat;
-use kprobes_vm::store::KEYS_MAX;
+use kprobes_vm::maps::KEYS_MAX;
 
 use crate::arguments::{TextArgument, text_argument};
 use crate::line_editor::Candidates;

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kprobes_vm::code::{
+use kprobes_vm::ir::{
     Aggregate, Arithmetic, Builtin, Combine, Comparison, HISTOGRAM_BITS_MAX, INTERVALS_MAX, MapValue, Op, Operand,
     ROWS_MAX, Series, Type, Word,
 };

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr};
 
 use kprobes_types::{Type as RustType, TypeKind};
-use kprobes_vm::code::{Arithmetic, Op, Operand, Type, Word};
+use kprobes_vm::ir::{Arithmetic, Op, Operand, Type, Word};
 
 use super::call::written;
 use super::clause::Clause;

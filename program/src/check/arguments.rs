@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use kprobes_types::{Argument, Function, Unknown, ValuePlace};
-use kprobes_vm::code::{FRAME_WORDS, Type, Word};
+use kprobes_vm::ir::{FRAME_WORDS, Type, Word};
 
 use super::clause::Clause;
 use super::value::Value;

@@ -1,7 +1,7 @@
 //! Arrays of integers: casts between them and integers. An element takes a word of the frame, whatever its size is.
 
-use kprobes_vm::code::{Arithmetic, Op, Operand, Type, Word};
 use kprobes_vm::hit::extend;
+use kprobes_vm::ir::{Arithmetic, Op, Operand, Type, Word};
 
 use super::clause::Clause;
 use super::value::{UNSIGNED, Value, number};

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use kprobes_types::LineError;
-use kprobes_vm::code::{Builtin, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
+use kprobes_vm::ir::{Builtin, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 
 use super::clause::Clause;
 use super::condition::longer;

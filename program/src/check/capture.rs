@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use kprobes_types::{Flavor, Source, TypeId, TypeKind, ValuePart, ValuePlace};
-use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand, Type, Word};
+use kprobes_vm::ir::{Arithmetic, Comparison, Op, Operand, Type, Word};
 
 use super::clause::Clause;
 use super::place::Spot;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use fallible::{OutOfMemory, TryClone};
 use kprobes_types::ValuePlace;
-use kprobes_vm::code::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Type, Word};
+use kprobes_vm::ir::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Type, Word};
 
 use super::shapes::Shapes;
 use super::value::{Named, SIGNED, Value, Variable, constant, join, number};

@@ -2,7 +2,7 @@
 //! not compiled: only their types count.
 
 use kprobes_types::TypeKind;
-use kprobes_vm::code::Type;
+use kprobes_vm::ir::Type;
 
 use super::Stage;
 use super::call::written;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand, Type};
+use kprobes_vm::ir::{Arithmetic, Comparison, Op, Operand, Type};
 
 use super::clause::Clause;
 use super::value::{SIGNED, UNSIGNED, Value, join, number};

@@ -5,7 +5,7 @@
 
 use aarch64_kprobes::event::{Event, Field, FieldKind};
 use kprobes_symbols::names::matches;
-use kprobes_vm::code::{Arithmetic, Builtin, Op, Operand, Register, Type};
+use kprobes_vm::ir::{Arithmetic, Builtin, Op, Operand, Register, Type};
 
 use super::clause::Clause;
 use super::value::{TEXT_MAX, UNSIGNED, Value, text_words};

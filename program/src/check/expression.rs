@@ -2,9 +2,9 @@
 
 use alloc::string::String;
 
-use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 use kprobes_vm::hit::extend;
-use kprobes_vm::store::Limits;
+use kprobes_vm::ir::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
+use kprobes_vm::maps::Limits;
 
 use super::clause::Clause;
 use super::map::arithmetic;

@@ -6,7 +6,7 @@ use core::iter::Peekable;
 use core::str::Chars;
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::Type;
+use kprobes_vm::ir::Type;
 
 use crate::error::{Noun, Problem};
 use crate::report::{Conversion, Piece, Shown};

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{Aggregate, Arithmetic, ITEMS_MAX, Map, MapValue, Op, Operand, Series, Type, Word};
+use kprobes_vm::ir::{Aggregate, Arithmetic, ITEMS_MAX, Map, MapValue, Op, Operand, Series, Type, Word};
 
 use super::clause::Clause;
 use super::shapes::Shapes;

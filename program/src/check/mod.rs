@@ -33,8 +33,8 @@ use core::ops::Range;
 use aarch64_kprobes::event::Event;
 use fallible::{OutOfMemory, TryClone};
 use kprobes_types::Types;
-use kprobes_vm::code::{Code, ITEMS_MAX, Routine, Type};
-use kprobes_vm::store::KEYS_MAX;
+use kprobes_vm::ir::{Code, ITEMS_MAX, Routine, Type};
+use kprobes_vm::maps::KEYS_MAX;
 
 use crate::checked::{Action, Block, Checked, RustValue};
 use crate::config::Config;

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use kprobes_types::{Source, ValuePart, ValuePlace};
-use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
+use kprobes_vm::ir::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
 
 use super::clause::Clause;
 use super::value::{SIGNED, UNSIGNED, Value};

@@ -5,7 +5,7 @@
 //! references automatically, as in Rust.
 
 use kprobes_types::{Flavor, Type as RustType, TypeId, TypeKind, Types, ValuePlace};
-use kprobes_vm::code::{Arithmetic, Builtin, Op, Operand, Type};
+use kprobes_vm::ir::{Arithmetic, Builtin, Op, Operand, Type};
 
 use super::clause::Clause;
 use super::place::Spot;

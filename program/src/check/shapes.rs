@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{ITEMS_MAX, Type};
+use kprobes_vm::ir::{ITEMS_MAX, Type};
 
 use crate::checked::Shape;
 

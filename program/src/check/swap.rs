@@ -1,6 +1,6 @@
 //! `bswap`: the bytes of a number in the opposite order, in the width of the place that the number is read from.
 
-use kprobes_vm::code::{Arithmetic, Op, Operand};
+use kprobes_vm::ir::{Arithmetic, Op, Operand};
 
 use super::clause::Clause;
 use super::value::{UNSIGNED, Value, number};

@@ -5,7 +5,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use aarch64_kprobes::event::Event;
-use kprobes_vm::code::{Op, Operand};
+use kprobes_vm::ir::{Op, Operand};
 
 use super::value::TEXT_MAX;
 use super::{Symbols, check};

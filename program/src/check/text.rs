@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use kprobes_vm::code::{Comparison, MapValue, Op, Operand, Type, Word};
+use kprobes_vm::ir::{Comparison, MapValue, Op, Operand, Type, Word};
 
 use super::clause::Clause;
 use super::rust_place::RustPlace;

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use kprobes_vm::code::{Arithmetic, FRAME_WORDS, OPS_MAX, Op, Operand, Type, Word};
+use kprobes_vm::ir::{Arithmetic, FRAME_WORDS, OPS_MAX, Op, Operand, Type, Word};
 
 use super::clause::Clause;
 use crate::error::{Error, Noun, Problem, Span};

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use kprobes_types::{Tag, TypeKind};
-use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand};
+use kprobes_vm::ir::{Arithmetic, Comparison, Op, Operand};
 
 use super::clause::Clause;
 use super::rust_place::RustPlace;

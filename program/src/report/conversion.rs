@@ -3,8 +3,8 @@
 use alloc::string::String;
 use core::fmt::{self, Write};
 
-use kprobes_vm::code::Type;
 use kprobes_vm::hit::extend;
+use kprobes_vm::ir::Type;
 
 /// Literal text, with the conversion of the value that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{Aggregate, Map, MapValue, Series, Type};
 use kprobes_vm::hit::{total, wide};
-use kprobes_vm::store::Entries;
+use kprobes_vm::ir::{Aggregate, Map, MapValue, Series, Type};
+use kprobes_vm::maps::Entries;
 
 use super::{OutputFormat, Reporter, histogram, line, series, split};
 use crate::checked::RustValue;

@@ -5,8 +5,8 @@
 
 use core::fmt::{self, Write};
 
-use kprobes_vm::code::{Aggregate, Map, MapValue, Type};
 use kprobes_vm::hit::{total, wide};
+use kprobes_vm::ir::{Aggregate, Map, MapValue, Type};
 
 use super::entries::is_signed;
 use super::{Reporter, bytes_of, histogram, series, split, string, time};

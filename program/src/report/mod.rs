@@ -18,9 +18,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use fallible::{OutOfMemory, Text};
 use kprobes_types::Types;
-use kprobes_vm::code::{LOOP_OPS_MAX, MapValue, Type};
 use kprobes_vm::counted::counted;
-use kprobes_vm::store::{Masked, Record, Store};
+use kprobes_vm::ir::{LOOP_OPS_MAX, MapValue, Type};
+use kprobes_vm::maps::{Masked, Record, Store};
 
 pub use conversion::{Conversion, Piece, Shown};
 pub(crate) use time::is_known as is_time_format;

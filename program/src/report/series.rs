@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
-use kprobes_vm::code::{INTERVAL_WORDS, Series};
+use kprobes_vm::ir::{INTERVAL_WORDS, Series};
 
 use super::time;
 

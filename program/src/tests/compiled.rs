@@ -4,9 +4,9 @@
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use kprobes_vm::code::{Code, Register};
-use kprobes_vm::compile::{Base, Clock, Compiled, Directory, Kernel, Path, Source, compile};
-use kprobes_vm::store::{Limits, Store};
+use kprobes_vm::ir::{Code, Register};
+use kprobes_vm::jit::{Base, Clock, Compiled, Directory, Kernel, Path, Source, compile};
+use kprobes_vm::maps::{Limits, Store};
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
 

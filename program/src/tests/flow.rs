@@ -2,7 +2,7 @@
 
 use std::{format, vec};
 
-use kprobes_vm::code::{Builtin, Op, Operand, Register, Word};
+use kprobes_vm::ir::{Builtin, Op, Operand, Register, Word};
 
 use super::machine::{Bed, SimulatedImage, Task, once, printed, refused};
 use super::tried;

@@ -9,9 +9,9 @@ use std::vec::Vec;
 use fallible::failing::with_memory;
 use kprobes_symbols::names::{matches, numbered};
 use kprobes_types::Types;
-use kprobes_vm::code::Register;
 use kprobes_vm::hit::{Machine, run};
-use kprobes_vm::store::{Limits, Store};
+use kprobes_vm::ir::Register;
+use kprobes_vm::maps::{Limits, Store};
 
 use crate::check::{Instruction, Symbols, VariableScope, check};
 use crate::checked::Checked;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::format;
 use std::string::String;
 
-use kprobes_vm::store::Limits;
+use kprobes_vm::maps::Limits;
 
 use super::machine::{Bed, SimulatedImage, Task, masked, once, printed, refused, value};
 use super::tried;

@@ -5,7 +5,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use kprobes_vm::hit::run;
-use kprobes_vm::store::{Limits, Store};
+use kprobes_vm::maps::{Limits, Store};
 
 use super::machine::{Bed, SimulatedImage, Task, masked};
 use crate::check::check;

@@ -5,7 +5,7 @@ use std::string::String;
 
 use fallible::Text;
 use fallible::failing::{each_allocation, with_memory};
-use kprobes_vm::store::{Limits, LoadError, Store};
+use kprobes_vm::maps::{Limits, LoadError, Store};
 
 use super::machine::{Bed, SimulatedImage, Task, masked};
 use super::tried;

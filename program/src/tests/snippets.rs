@@ -5,8 +5,8 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use aarch64_kprobes::probe::Step;
-use kprobes_vm::compile::{At, in_stub};
-use kprobes_vm::store::Words;
+use kprobes_vm::jit::{At, in_stub};
+use kprobes_vm::maps::Words;
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
 

@@ -12,9 +12,9 @@ use std::vec::Vec;
 
 use aarch64_kprobes::insn::encode::compute::Branch;
 use aarch64_kprobes::probe::{Snippet, Step};
-use kprobes_vm::code::Op;
-use kprobes_vm::compile::{At, Clock, Kernel, in_stub};
-use kprobes_vm::store::{Limits, WORDS, Words};
+use kprobes_vm::ir::Op;
+use kprobes_vm::jit::{At, Clock, Kernel, in_stub};
+use kprobes_vm::maps::{Limits, WORDS, Words};
 
 use super::compiled::KERNEL;
 use super::machine::{Bed, Task};

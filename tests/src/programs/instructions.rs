@@ -8,7 +8,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use kprobes_console::program::{Reason, RunningProgram};
-use kprobes_vm::compile::Refused;
+use kprobes_vm::jit::Refused;
 use runtime::memory::{self, layout};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};

@@ -1,6 +1,6 @@
 //! The results of computations and comparisons.
 
-use crate::code::{Arithmetic, Comparison};
+use crate::ir::{Arithmetic, Comparison};
 
 impl Arithmetic {
     /// Returns the result.

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{all_pairs, copy_cells};
 use crate::atomic::spin_loop;
-use crate::store::{Cells, Stacks};
+use crate::maps::{Cells, Stacks};
 
 /// Returns the hash of these frames, which decides the preferred place of the stack.
 #[inline]

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{all_pairs, copy_cells, load_cells};
 use crate::atomic::{AtomicU64, spin_loop};
-use crate::store::{Bucket, Cells, DISTANCE_MAX, HashTable, MIX};
+use crate::maps::{Bucket, Cells, DISTANCE_MAX, HashTable, MIX};
 
 /// A locked bucket. Dropping this unlocks it.
 struct Held<'a>(&'a AtomicU64);

@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering;
 
 use super::{Machine, Run, copy_cells, halves, is_better, join, load_cells, series, total, wide, widened};
 use crate::atomic::AtomicU64;
-use crate::code::{Aggregate, MapValue, Word, rows};
-use crate::store::{Cells, HashTable};
+use crate::ir::{Aggregate, MapValue, Word, rows};
+use crate::maps::{Cells, HashTable};
 
 /// The number of empty buckets that count as one op while the keys of a map are enumerated. Looking at an empty bucket
 /// takes a few instructions.
@@ -216,7 +216,7 @@ pub(crate) fn linear_row(least: i64, most: i64, step: i64, value: u64) -> usize 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::power_row;
-    use crate::code::{HISTOGRAM_BITS_MAX, histogram_words};
+    use crate::ir::{HISTOGRAM_BITS_MAX, histogram_words};
 
     #[test]
     fn rows_divide_the_ranges_between_powers_of_two() {

@@ -1,7 +1,7 @@
 //! Merging the aggregations of several CPUs.
 
 use super::series;
-use crate::code::Aggregate;
+use crate::ir::Aggregate;
 
 /// Merges the aggregation of one CPU into that of others.
 pub(crate) fn join(aggregate: &Aggregate, all: &mut [u64], one: &[u64]) {
@@ -96,7 +96,7 @@ pub fn total(aggregate: &Aggregate, words: &[u64]) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::{halves, quotient, total};
-    use crate::code::Aggregate;
+    use crate::ir::Aggregate;
 
     #[test]
     fn a_quotient_is_that_of_128_bits() {

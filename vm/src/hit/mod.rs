@@ -4,7 +4,7 @@
 //! Everything in this module and below runs with interrupts masked: no locks except those of the maps, no allocation,
 //! no panic, no unbounded loop, and no call out of the region that is closed to probes. The linker script finds this
 //! code by its module path. Therefore only functions of the hit path are here, and no types over which other code is
-//! generic. Those types are in [`code`](crate::code) and [`store`](crate::store), with some of their methods here.
+//! generic. Those types are in [`ir`](crate::ir) and [`maps`](crate::maps), with some of their methods here.
 //!
 //! The interpreter accesses only the store and the [`Machine`]. Of the store, the frame and the ring of its CPU are its
 //! own.
@@ -28,8 +28,8 @@ pub use merge::{total, wide};
 use core::sync::atomic::Ordering;
 
 use crate::atomic::AtomicU64;
-use crate::code::{Builtin, Code, FRAME_WORDS, LOOP_OPS_MAX, Op, Operand, Register, Routine, Word};
-use crate::store::{Cells, HashTable, Lane, MIX, Store};
+use crate::ir::{Builtin, Code, FRAME_WORDS, LOOP_OPS_MAX, Op, Operand, Register, Routine, Word};
+use crate::maps::{Cells, HashTable, MIX, PerCpu, Store};
 
 /// Returns whether `holds` is true of each pair of elements at the same index, as far as both slices go.
 ///
@@ -107,7 +107,7 @@ pub trait Machine {
 struct Run<'a, M> {
     code: &'a Code,
     store: &'a Store,
-    lane: &'a Lane,
+    per_cpu: &'a PerCpu,
     frame: &'a [AtomicU64; FRAME_WORDS],
     machine: &'a M,
     /// The number of ops left for turns of loops.
@@ -137,9 +137,9 @@ impl<'a, M: Machine> Run<'a, M> {
     /// Calls `act` with a run on this CPU. The run is not moved: a move may be a call of `memcpy`, which can be probed.
     #[inline(always)]
     fn with(code: &'a Code, store: &'a Store, machine: &'a M, act: impl FnOnce(&Self)) {
-        let Some(lane) = store.lanes.get(machine.cpu()) else { return };
-        let Ok(frame) = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame) else { return };
-        act(&Self { code, store, lane, frame, machine, left: AtomicU64::new(LOOP_OPS_MAX) });
+        let Some(per_cpu) = store.per_cpu.get(machine.cpu()) else { return };
+        let Ok(frame) = <&[AtomicU64; FRAME_WORDS]>::try_from(&*per_cpu.frame) else { return };
+        act(&Self { code, store, per_cpu, frame, machine, left: AtomicU64::new(LOOP_OPS_MAX) });
     }
 
     fn routine(&self, routine: &Routine) {
@@ -167,7 +167,7 @@ impl<'a, M: Machine> Run<'a, M> {
         let left = self.left.load(Ordering::Relaxed);
         if left < ops {
             self.left.store(0, Ordering::Relaxed);
-            self.lane.cut.store(self.lane.cut.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            self.per_cpu.cut.store(self.per_cpu.cut.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             return false;
         }
         self.left.store(left.wrapping_sub(ops), Ordering::Relaxed);
@@ -200,7 +200,7 @@ impl<'a, M: Machine> Run<'a, M> {
 
     #[inline]
     fn fault(&self) {
-        self.lane.faults.store(self.lane.faults.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.per_cpu.faults.store(self.per_cpu.faults.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Executes `op`. Returns the number of the op to continue with, if it is not the next.
@@ -224,7 +224,7 @@ impl<'a, M: Machine> Run<'a, M> {
                 }
             }
             Op::Stack { to, frames } => {
-                let frames = self.lane.stack.get(..usize::from(frames)).unwrap_or(&[]);
+                let frames = self.per_cpu.stack.get(..usize::from(frames)).unwrap_or(&[]);
                 let found = self.machine.stack(frames);
                 let number = self.store.stacks.number(frames.get(..found).unwrap_or(frames));
                 self.set(to, number);
@@ -299,7 +299,7 @@ impl<'a, M: Machine> Run<'a, M> {
             Op::Collect { map, key, value } => self.collect(map, key, self.operand(value)),
             Op::Delete { map, key } => self.delete(map, key),
             Op::Emit { action, from, words } => {
-                self.lane.ring.write(action, self.machine.nanoseconds(), self.words(from, words.into()));
+                self.per_cpu.ring.write(action, self.machine.nanoseconds(), self.words(from, words.into()));
             }
             Op::Exit { status } => {
                 let status = u8::try_from(self.operand(status)).unwrap_or(u8::MAX);
@@ -318,8 +318,8 @@ impl<'a, M: Machine> Run<'a, M> {
             Builtin::Caller => self.machine.caller(),
             Builtin::Probe => self.machine.probe(),
             Builtin::Cpu => self.machine.cpu() as u64,
-            Builtin::Cpus => self.store.lanes.len() as u64,
-            Builtin::Random => self.lane.random(),
+            Builtin::Cpus => self.store.per_cpu.len() as u64,
+            Builtin::Random => self.per_cpu.random(),
             Builtin::Task => self.machine.task(),
             Builtin::Nanoseconds => self.machine.nanoseconds(),
             Builtin::Elapsed => self.machine.nanoseconds().wrapping_sub(self.store.start),
@@ -414,7 +414,7 @@ fn find(text: &Cells, part: &Cells) -> u64 {
     u64::MAX
 }
 
-impl Lane {
+impl PerCpu {
     /// Returns a random number of 32 bits, by SplitMix64 from the state of this CPU.
     #[inline]
     fn random(&self) -> u64 {

@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering;
 
 use super::{all_pairs, halves, load_cells, wide, widened};
-use crate::code::{Combine, INTERVAL_WORDS, Series};
-use crate::store::Cells;
+use crate::ir::{Combine, INTERVAL_WORDS, Series};
+use crate::maps::Cells;
 
 /// What is known of an interval: see [`INTERVAL_WORDS`].
 type IntervalWords = [u64; INTERVAL_WORDS];

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use aarch64_kprobes::exception::{TrapFrame, nofault};
 use aarch64_kprobes::probe::{self, ArgumentHandler, Call, Entry, EntryHandler, PreHandler, ReturnHandler};
 use kprobes_trace::host::Context;
-use kprobes_vm::code::Register;
 use kprobes_vm::hit::{Machine, run};
+use kprobes_vm::ir::Register;
 
 use super::handler;
 use crate::program::Shared;

@@ -14,7 +14,7 @@ use core::ops::RangeInclusive;
 
 use fallible::OutOfMemory;
 
-use crate::code::{Code, FRAME_WORDS, Op, Word};
+use crate::ir::{Code, FRAME_WORDS, Op, Word};
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub(crate) use ring::{HEAD as RECORD_HEAD, Ring};
 pub(crate) use stacks::Stacks;
 
 use crate::atomic::{AtomicBool, AtomicU64};
-use crate::code::{Code, FRAME_WORDS, Flaw, Map, MapValue};
+use crate::ir::{Code, FRAME_WORDS, Flaw, Map, MapValue};
 
 /// Calls its argument with interrupts masked. The argument holds locks that hits wait for.
 pub type Masked<'a> = &'a dyn Fn(&mut dyn FnMut());
@@ -110,9 +110,9 @@ impl Limits {
             let (key, value) = (map.key_words(), map.value.words());
             self.copies(map) * HashTable::words(key, value, self.entries(map))
         });
-        let lane = FRAME_WORDS + code.stack_frames + self.output_words();
+        let of_cpu = FRAME_WORDS + code.stack_frames + self.output_words();
         let stacks = self.stacks(code.stack_frames) * (code.stack_frames + 1);
-        8 * (tables.sum::<usize>() + self.cpus * lane + stacks)
+        8 * (tables.sum::<usize>() + self.cpus * of_cpu + stacks)
     }
 
     /// Returns the size of each CPU's output in words.
@@ -123,7 +123,7 @@ impl Limits {
 
 /// The data of one CPU.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct PerCpu {
     pub frame: Box<Cells>,
     /// The buffer into which the machine writes the frames of a stack.
     pub stack: Box<Cells>,
@@ -171,7 +171,7 @@ impl From<OutOfMemory> for LoadError {
 /// The data of a program.
 #[derive(Debug)]
 pub struct Store {
-    pub(crate) lanes: Box<[Lane]>,
+    pub(crate) per_cpu: Box<[PerCpu]>,
     /// The tables of each map: one, or one for each CPU.
     pub(crate) tables: Box<[Box<[HashTable]>]>,
     fixed: Fixed,
@@ -197,8 +197,8 @@ impl Store {
     /// memory for the program's data.
     pub fn new(code: &Code, limits: &Limits, start: u64) -> Result<Self, LoadError> {
         code.verify()?;
-        let lane = |cpu: usize| -> Result<_, OutOfMemory> {
-            Ok(Lane {
+        let of_cpu = |cpu: usize| -> Result<_, OutOfMemory> {
+            Ok(PerCpu {
                 frame: cells(FRAME_WORDS)?,
                 stack: cells(code.stack_frames)?,
                 ring: Ring::new(limits.output_words())?,
@@ -212,10 +212,10 @@ impl Store {
             let table = |_| HashTable::new(key, value, limits.entries(map));
             fallible::boxed_slice(fallible::collect_results((0..limits.copies(map)).map(table))?)
         };
-        let lanes = fallible::collect_results((0..limits.cpus).map(lane))?;
+        let per_cpu = fallible::collect_results((0..limits.cpus).map(of_cpu))?;
         let tables = fallible::collect_results(code.maps.iter().map(tables))?;
         Ok(Self {
-            lanes: fallible::boxed_slice(lanes)?,
+            per_cpu: fallible::boxed_slice(per_cpu)?,
             tables: fallible::boxed_slice(tables)?,
             fixed: Fixed::default(),
             cached: fallible::boxed_slice(code.maps.iter().map(|_| None))?,
@@ -268,7 +268,7 @@ impl Store {
     ///
     /// [`OutOfMemory`] if there is no memory for the list.
     pub fn output_ends(&self) -> Result<Vec<u64>, OutOfMemory> {
-        fallible::collect(self.lanes.iter().map(|lane| lane.ring.end()))
+        fallible::collect(self.per_cpu.iter().map(|of_cpu| of_cpu.ring.end()))
     }
 
     /// Takes the earliest record before the `ends` of all CPUs; `None` if all have been taken. A record that a CPU
@@ -279,9 +279,9 @@ impl Store {
     ///
     /// [`OutOfMemory`] if there is no memory for the record. The record then stays the earliest.
     pub fn take_record(&self, ends: &[u64]) -> Result<Option<Record>, OutOfMemory> {
-        let unread = self.lanes.iter().zip(ends).filter(|(lane, end)| !lane.ring.is_read(**end));
-        let timed = unread.filter_map(|(lane, _)| Some((lane.ring.next_time()?, lane)));
-        timed.min_by_key(|&(time, _)| time).map_or(Ok(None), |(_, lane)| lane.ring.take())
+        let unread = self.per_cpu.iter().zip(ends).filter(|(of_cpu, end)| !of_cpu.ring.is_read(**end));
+        let timed = unread.filter_map(|(of_cpu, _)| Some((of_cpu.ring.next_time()?, of_cpu)));
+        timed.min_by_key(|&(time, _)| time).map_or(Ok(None), |(_, of_cpu)| of_cpu.ring.take())
     }
 
     /// Returns the frames of the stack with this number, the innermost first; none if there is no such stack.
@@ -292,19 +292,19 @@ impl Store {
     /// Returns the number of output records that were lost for lack of room.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.ring.lost()).sum()
+        self.per_cpu.iter().map(|of_cpu| of_cpu.ring.lost()).sum()
     }
 
     /// Returns the number of failed reads of memory.
     #[must_use]
     pub fn faults(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.faults.load(Ordering::Relaxed)).sum()
+        self.per_cpu.iter().map(|of_cpu| of_cpu.faults.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns the number of runs that ended in a loop because they had no ops left for it.
     #[must_use]
     pub fn cut(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.cut.load(Ordering::Relaxed)).sum()
+        self.per_cpu.iter().map(|of_cpu| of_cpu.cut.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns the number of stacks that found no place.
@@ -361,7 +361,7 @@ impl Store {
     pub fn slots(&mut self, code: &Code, map: usize) -> Result<Option<u64>, OutOfMemory> {
         let (Some(of), Some(cached)) = (code.maps.get(map), self.cached.get_mut(map)) else { return Ok(None) };
         if cached.is_none() {
-            *cached = Cached::new(of, self.lanes.len())?;
+            *cached = Cached::new(of, self.per_cpu.len())?;
         }
         Ok(cached.as_ref().map(Cached::places))
     }

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::store::LoadError;
+use crate::maps::LoadError;
 
 use super::{COMM_WORDS, Code, FRAME_WORDS, Map, MapValue, Op, Operand, STACK_MAX, Word};
 
@@ -210,7 +210,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::code::{Aggregate, Comparison, Map, MapValue, Routine, Type};
+    use crate::ir::{Aggregate, Comparison, Map, MapValue, Routine, Type};
 
     /// Returns the flaw of code with one map whose key has two words, one action, and stacks of 4 frames.
     fn flaw(ops: &[Op]) -> Option<(usize, &'static str)> {

@@ -21,8 +21,8 @@ use super::super::allocation::{each, successors};
 use super::super::compute::{binary, immediate, is_remainder};
 use super::super::{ZERO, load};
 use super::{Lowering, NoSnippet, ONE, OTHER};
-use crate::code::{Arithmetic, Op, Operand, Word};
-use crate::store::{HEAD, MIX};
+use crate::ir::{Arithmetic, Op, Operand, Word};
+use crate::maps::{HEAD, MIX};
 
 /// The register with the address of the locked bucket.
 const BUCKET: u8 = 15;

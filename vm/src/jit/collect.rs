@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use super::access::Value;
 use super::emit::Emitter;
 use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
-use crate::code::{Aggregate, MapValue, Operand, Word, histogram_words, rows};
+use crate::ir::{Aggregate, MapValue, Operand, Word, histogram_words, rows};
 
 /// How instructions add a value to an aggregation. The call of the interpreter adds to the others.
 #[derive(Clone, Copy)]

@@ -31,6 +31,6 @@ fn records_are_read_whole_or_counted() {
     // These orders keep a place from being written before it has been read. In a model, no load returns a value that is
     // stored later, so weaker orders go unnoticed.
     let unnoticed =
-        ["vm/src/hit/append.rs: load: Acquire to Relaxed", "vm/src/store/ring.rs: store: Release to Relaxed"];
+        ["vm/src/hit/append.rs: load: Acquire to Relaxed", "vm/src/maps/ring.rs: store: Release to Relaxed"];
     verify(&["ring.rs", "append.rs"], &[model], &unnoticed);
 }

@@ -11,8 +11,8 @@ use aarch64_kprobes::insn::encode::compute as a64;
 use fallible::failing::each_allocation;
 
 use super::*;
-use crate::code::{Aggregate, Arithmetic, Builtin, Comparison, Map, MapValue, Op, Operand, Routine, Type, Word};
-use crate::store::Limits;
+use crate::ir::{Aggregate, Arithmetic, Builtin, Comparison, Map, MapValue, Op, Operand, Routine, Type, Word};
+use crate::maps::Limits;
 
 /// A kernel whose hits are frames with x0 to x30, sp, pc and pstate.
 const KERNEL: Kernel = Kernel {

@@ -8,8 +8,8 @@ use aarch64_kprobes::insn::{Instruction, LoadSize, Shift};
 use super::super::access::Shape;
 use super::super::{BUCKET, SLOT, TAKEN, ZERO};
 use super::{AbstractState, Reach};
-use crate::code::FRAME_WORDS;
-use crate::store::HEAD;
+use crate::ir::FRAME_WORDS;
+use crate::maps::HEAD;
 
 /// An area that a clause may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

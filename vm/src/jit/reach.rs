@@ -20,7 +20,7 @@ use aarch64_kprobes::insn::{Instruction, Op, RegisterAccess, Registers, Shift, V
 use super::call::{ENTER, LEAVE};
 use super::verify::{CALLS, search_offset, target};
 use super::{BUCKET, Base, Compiled, Directory, HIT, HOLDER, ONE, OTHER, Path, ROW, Refused, SLOT, TAKEN, ZERO};
-use crate::store::Store;
+use crate::maps::Store;
 use value::{Area, Value};
 
 /// The rule that is broken, as a predicate about the word.

@@ -54,7 +54,7 @@ pub(crate) struct HashTable {
     cells: Box<Cells>,
     pub(crate) dropped: AtomicU64,
     /// The number of keys. Only clauses that ask for it read it. If there is none in a program, stubs do not count the
-    /// keys that they add and remove: see `compile::snippet`.
+    /// keys that they add and remove: see `jit::snippet`.
     pub(crate) keys: AtomicU64,
 }
 

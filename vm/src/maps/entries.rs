@@ -10,8 +10,8 @@ use core::mem;
 use fallible::OutOfMemory;
 
 use super::{HashTable, Masked};
-use crate::code::MapValue;
 use crate::hit::join;
+use crate::ir::MapValue;
 
 /// The entries of a map.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use super::assembler::Label;
 use super::emit::{Emitter, OutOfLine};
 use super::{BUCKET, HOLDER, ONE, OTHER, RIGHT, ROW, SLOT, TAKEN, THIRD, ZERO, load};
-use crate::code::{Arithmetic, Operand, Word};
-use crate::store::{HEAD, MIX, Store};
+use crate::ir::{Arithmetic, Operand, Word};
+use crate::maps::{HEAD, MIX, Store};
 
 /// The largest number of words in a key that instructions compare.
 const KEY_WORDS_MAX: usize = 2;

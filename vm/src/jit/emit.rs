@@ -13,8 +13,8 @@ use super::{
     Allocations, Assembler, BUCKET, Call, Compiled, Directory, FRAME, HIT, Kernel, LEFT, ONE, OTHER, ROW, Refused,
     WORDS_MAX, ZERO, load,
 };
-use crate::code::{Code, Op, Operand, Routine, Touched, Word};
-use crate::store::Store;
+use crate::ir::{Code, Op, Operand, Routine, Touched, Word};
+use crate::maps::Store;
 
 /// The registers that are loaded on every path to the current position.
 #[derive(Clone, Copy, Default)]

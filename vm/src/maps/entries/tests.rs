@@ -8,7 +8,7 @@ use fallible::failing::{Heap, allocated, each_allocation};
 use super::super::Cells;
 use super::*;
 use crate::atomic::AtomicU64;
-use crate::code::{Aggregate, Type};
+use crate::ir::{Aggregate, Type};
 
 #[global_allocator]
 static HEAP: Heap = Heap;

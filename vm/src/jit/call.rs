@@ -9,7 +9,7 @@ use super::allocation::{Allocation, each};
 use super::clock::ClockStep;
 use super::emit::Emitter;
 use super::{Call, FRAME, HIT, LEFT, ONE, OTHER, ROW, Source, THIRD, load};
-use crate::code::{Builtin, Operand, Word};
+use crate::ir::{Builtin, Operand, Word};
 
 /// The bytes of stack around a call: x29 and x30, which x29 points to, x0 and x1.
 pub(super) const STACK: usize = 32;
@@ -86,7 +86,7 @@ impl Emitter<'_> {
             Builtin::Function => kernel.function,
             Builtin::Caller => kernel.caller,
             Builtin::Probe => kernel.probe,
-            Builtin::Cpus => Some(Source::Constant(self.store.lanes.len() as u64)),
+            Builtin::Cpus => Some(Source::Constant(self.store.per_cpu.len() as u64)),
             Builtin::Random | Builtin::Result => None,
             Builtin::Cpu => Some(Source::Path(kernel.cpu)),
             Builtin::Task => kernel.task,

@@ -15,7 +15,7 @@ use fallible::OutOfMemory;
 use super::fixed::Layout;
 use super::{Cells, MIX, cells};
 use crate::atomic::AtomicU64;
-use crate::code::Map;
+use crate::ir::Map;
 
 /// The number of slots of each CPU, as a power of 2. In Miri, a borrow of the slots takes time for each of their words.
 const BITS: u32 = if cfg!(miri) { 3 } else { 8 };
@@ -26,14 +26,14 @@ pub(crate) const SHIFT: u8 = (u64::BITS - BITS) as u8;
 #[derive(Debug)]
 pub(crate) struct Cached {
     layout: Layout,
-    lanes: Box<[Lane]>,
+    per_cpu: Box<[CpuSlots]>,
     /// The virtual address of each CPU's slots.
     places: Box<[u64]>,
 }
 
 /// The slots of a CPU. A slot is a key, a count, and a sum if there is one; [`stride`](Cached::stride) gives its size.
 #[derive(Debug)]
-struct Lane {
+struct CpuSlots {
     slots: Box<Cells>,
     /// The contents of the slots when they were last cleared. In place of the key: whether the slot is an entry even if
     /// nothing was collected since.
@@ -54,16 +54,16 @@ impl Cached {
         let layout = Layout::of(map.value).filter(|layout| matches!(layout, Layout::Count | Layout::Sum));
         let Some(layout) = layout.filter(|_| map.key_words() == 1) else { return Ok(None) };
         let length = Self::words(layout) << BITS;
-        let lane = |_| Ok::<_, OutOfMemory>(Lane { slots: cells(length)?, before: cells(length)? });
-        let lanes = fallible::boxed_slice(fallible::collect_results((0..cpus).map(lane))?)?;
-        for lane in &lanes {
-            for (number, slot) in lane.slots.chunks_exact(Self::words(layout)).enumerate() {
+        let of_cpu = |_| Ok::<_, OutOfMemory>(CpuSlots { slots: cells(length)?, before: cells(length)? });
+        let per_cpu = fallible::boxed_slice(fallible::collect_results((0..cpus).map(of_cpu))?)?;
+        for of_cpu in &per_cpu {
+            for (number, slot) in of_cpu.slots.chunks_exact(Self::words(layout)).enumerate() {
                 slot.iter().take(1).for_each(|key| key.store(free_key(number), Relaxed));
             }
         }
-        let places = lanes.iter().map(|lane| lane.slots.as_ptr().expose_provenance() as u64);
+        let places = per_cpu.iter().map(|of_cpu| of_cpu.slots.as_ptr().expose_provenance() as u64);
         let places = fallible::boxed_slice(places)?;
-        Ok(Some(Self { layout, lanes, places }))
+        Ok(Some(Self { layout, per_cpu, places }))
     }
 
     /// Returns the number of words of a slot, a power of 2.
@@ -86,15 +86,15 @@ impl Cached {
     #[inline(always)]
     pub fn slot(&self, cpu: usize, key: u64) -> Option<(&AtomicU64, u64)> {
         let number = (key.wrapping_mul(MIX) >> SHIFT) as usize;
-        let place = self.lanes.get(cpu)?.slots.get(number * Self::words(self.layout))?;
+        let place = self.per_cpu.get(cpu)?.slots.get(number * Self::words(self.layout))?;
         Some((place, free_key(number)))
     }
 
     /// Returns the slots in use, with their contents when they were last cleared.
     fn taken(&self) -> impl Iterator<Item = (&Cells, &Cells)> {
         let words = Self::words(self.layout);
-        self.lanes.iter().flat_map(move |lane| {
-            let all = lane.slots.chunks_exact(words).zip(lane.before.chunks_exact(words)).enumerate();
+        self.per_cpu.iter().flat_map(move |of_cpu| {
+            let all = of_cpu.slots.chunks_exact(words).zip(of_cpu.before.chunks_exact(words)).enumerate();
             all.filter(|(number, (slot, _))| slot.first().is_some_and(|key| key.load(Relaxed) != free_key(*number)))
                 .map(|(_, slot)| slot)
         })
@@ -133,7 +133,7 @@ impl Cached {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::code::{Aggregate, MapValue, Type};
+    use crate::ir::{Aggregate, MapValue, Type};
 
     fn map(aggregate: Aggregate) -> Map {
         let key = Type::Integer { signed: false };
@@ -153,13 +153,13 @@ mod tests {
         if place.load(Relaxed) == free_key {
             place.store(key, Relaxed);
         }
-        let lane = &cached.lanes[cpu].slots;
+        let of_cpu = &cached.per_cpu[cpu].slots;
         let slot = (key.wrapping_mul(MIX) >> SHIFT) as usize * (1 << (Cached::stride(cached.layout) - 3));
-        let has_it = lane[slot].load(Relaxed) == key;
+        let has_it = of_cpu[slot].load(Relaxed) == key;
         if has_it {
-            lane[slot + 1].fetch_add(1, Relaxed);
+            of_cpu[slot + 1].fetch_add(1, Relaxed);
             if cached.layout == Layout::Sum {
-                lane[slot + 2].fetch_add(value, Relaxed);
+                of_cpu[slot + 2].fetch_add(value, Relaxed);
             }
         }
         has_it

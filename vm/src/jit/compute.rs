@@ -5,7 +5,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 
 use super::emit::Emitter;
 use super::{LEFT, ONE, OTHER, RIGHT, ZERO};
-use crate::code::{Arithmetic, Comparison, Operand, Word};
+use crate::ir::{Arithmetic, Comparison, Operand, Word};
 
 /// Returns the condition of a comparison of two registers, the left with the right.
 pub(super) fn condition(how: Comparison) -> Condition {

@@ -50,9 +50,9 @@ use emit::Emitter;
 use reach::Reach;
 pub use snippet::{At, InStub, Key, KeyPart, in_stub};
 
-use crate::code::{Code, Op, Register};
 use crate::counted::counted;
-use crate::store::Store;
+use crate::ir::{Code, Op, Register};
+use crate::maps::Store;
 
 /// The register with the hit.
 const HIT: u8 = 0;
@@ -166,8 +166,8 @@ impl Directory {
     /// [`OutOfMemory`] if there is no memory for the directory.
     pub fn new(store: &Store) -> Result<Self, OutOfMemory> {
         let row = (1 + store.tables.len()).next_power_of_two();
-        let rows = store.lanes.iter().enumerate().flat_map(|(cpu, lane)| {
-            let frame = lane.frame.as_ptr().expose_provenance() as u64;
+        let rows = store.per_cpu.iter().enumerate().flat_map(|(cpu, of_cpu)| {
+            let frame = of_cpu.frame.as_ptr().expose_provenance() as u64;
             let tables =
                 store.tables.iter().map(move |tables| tables.get(cpu).or(tables.first()).map_or(0, |of| of.address()));
             [frame].into_iter().chain(tables).chain(core::iter::repeat(0)).take(row)
@@ -270,8 +270,8 @@ pub fn compile(
     kernel: &Kernel,
 ) -> Result<Compiled, Refused> {
     let routine = code.routines.get(clause).ok_or(Refused::NoClause(clause))?;
-    if store.lanes.len() < kernel.cpus {
-        return Err(Refused::Cpus { store: store.lanes.len(), kernel: kernel.cpus });
+    if store.per_cpu.len() < kernel.cpus {
+        return Err(Refused::Cpus { store: store.per_cpu.len(), kernel: kernel.cpus });
     }
     // The allocations of values are found along paths that only go forward.
     if routine.ops.iter().any(|op| matches!(op, Op::Again { .. })) {

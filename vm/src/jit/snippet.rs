@@ -2,7 +2,7 @@
 //!
 //! A snippet can compute with arguments, branch on them, and collect for keys that are known when the probe is
 //! registered: no key, numbers, the function, the probe. Each such key has words at a known distance from the state of
-//! every CPU (see `store::fixed`), so counting is an addition to a word. Values of maps are read, changed and deleted
+//! every CPU (see `maps::fixed`), so counting is an addition to a word. Values of maps are read, changed and deleted
 //! in their tables (see `tables`). Everything else needs a handler.
 //!
 //! The same code serves at a return, except for the properties of a hit that are unknown there.
@@ -27,8 +27,8 @@ use super::allocation::{Allocation, Allocations, each};
 use super::clock::ClockStep;
 use super::compute::{binary, condition, immediate, is_remainder};
 use super::{Base, Kernel, Source, ZERO, load};
-use crate::code::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
-use crate::store::{NewWords, Store};
+use crate::ir::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
+use crate::maps::{NewWords, Store};
 
 /// The registers for values.
 const VALUES: RangeInclusive<u8> = 13..=16;
@@ -152,7 +152,7 @@ pub fn in_stub(
 ) -> Result<Option<InStub>, OutOfMemory> {
     let Some(routine) = code.routines.get(clause) else { return Ok(None) };
     // Each CPU finds its slots by its number.
-    if store.lanes.len() < kernel.cpus {
+    if store.per_cpu.len() < kernel.cpus {
         return Ok(None);
     }
     let has_tables = routine.ops.iter().any(|op| tables::is_on_table(*op));
@@ -395,7 +395,7 @@ impl Lowering<'_> {
                 self.instruction(a64::set_if(condition(how), target))
             }
             Op::Branch { how, left, right, target } => {
-                use crate::code::Comparison::{Equal, Unequal};
+                use crate::ir::Comparison::{Equal, Unequal};
                 let branch = match (how, self.number_of(right)) {
                     (Equal, Some(0)) => Branch::Zero(self.operand(number, left, ONE)?),
                     (Unequal, Some(0)) => Branch::NotZero(self.operand(number, left, ONE)?),

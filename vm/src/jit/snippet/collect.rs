@@ -8,8 +8,8 @@ use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::{Base, ZERO, load};
 use super::{Key, KeyPart, KnownWord, Lowering, NoSnippet, ONE, OTHER, is_only_collected};
-use crate::code::{Aggregate, MapValue, Operand, Word, rows};
-use crate::store::{Cached, Layout, MIX, SHIFT};
+use crate::ir::{Aggregate, MapValue, Operand, Word, rows};
+use crate::maps::{Cached, Layout, MIX, SHIFT};
 
 impl Lowering<'_> {
     /// Adds a value to an aggregation, for a known key.

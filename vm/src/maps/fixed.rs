@@ -13,7 +13,7 @@ use fallible::OutOfMemory;
 
 use super::{Cells, cells};
 use crate::atomic::AtomicBool;
-use crate::code::{Aggregate, HISTOGRAM_WORDS, Map, MapValue};
+use crate::ir::{Aggregate, HISTOGRAM_WORDS, Map, MapValue};
 
 /// A block of [`WORDS`] words on every CPU, which start at 0.
 pub trait Words: fmt::Debug + Send + Sync {
@@ -169,7 +169,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::code::{HISTOGRAM_WORDS, Type};
+    use crate::ir::{HISTOGRAM_WORDS, Type};
 
     /// A block of words on a single CPU.
     #[derive(Debug, Clone)]
