@@ -55,7 +55,8 @@ pub struct Conversation {
     refused: Option<String>,
 }
 
-/// How many seconds a machine may take to its first byte. A machine that boots takes less than one.
+/// How many seconds a machine may take to its first byte, unless a quarter of the general limit is more. A machine that
+/// boots takes less than one.
 const FIRST_BYTE_TIMEOUT: u64 = 15;
 
 impl Conversation {
@@ -92,7 +93,8 @@ impl Conversation {
 
     /// Returns how many seconds the machine may be silent, of the general limit `seconds`. `None` is no limit.
     pub fn patience(&self, seconds: Option<u64>) -> Option<u64> {
-        seconds.map(|seconds| if self.has_spoken { seconds } else { seconds.min(FIRST_BYTE_TIMEOUT) })
+        let first = |seconds: u64| seconds.min(FIRST_BYTE_TIMEOUT.max(seconds / 4));
+        seconds.map(|seconds| if self.has_spoken { seconds } else { first(seconds) })
     }
 
     /// Takes bytes that the machine wrote. Returns what to do, if anything.
@@ -277,8 +279,8 @@ mod tests {
     #[test]
     fn a_machine_that_never_speaks_is_told_of_soon() {
         let mut conversation = Conversation::new(Some(POWER_OFF), false);
-        let patience = [None, Some(60), Some(9)].map(|seconds| conversation.patience(seconds));
-        assert_eq!(patience, [None, Some(15), Some(9)]);
+        let patience = [None, Some(60), Some(9), Some(240)].map(|seconds| conversation.patience(seconds));
+        assert_eq!(patience, [None, Some(15), Some(9), Some(60)]);
         let sentence = "the machine printed nothing within 15 s: is the image built for this board?";
         assert_eq!(conversation.timed_out(15), sentence);
         conversation.output(b"booting");
