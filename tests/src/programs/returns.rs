@@ -26,9 +26,27 @@ test!(
         let (back, left) = (map(&out, "back"), map(&out, "left"));
         assert_eq!(left.len(), 151, "{out}");
         let missed = 151 - back.len();
-        let sentence =
-            "another hit was being handled on the same CPU, or too many calls of the function were in progress";
-        assert!(missed > 0 && out.ends_with(&format!("Missed {missed} hits: {sentence}\n")), "{out}");
+        assert!(missed > 0 && out.ends_with(&format!("Missed {missed} hits: {MISSED}\n")), "{out}");
+    }
+);
+
+/// Why hits of a program with return probes are missed.
+const MISSED: &str = "another hit was being handled on the same CPU, too many calls of the function were in progress, \
+                      or a task ended within a call";
+
+#[inline(never)]
+fn end_within(_: u64) {
+    task::exit();
+}
+
+test!(
+    fn calls_in_which_their_task_ended_are_missed() {
+        let program = start("kretprobe:tests::programs::returns::end_within { @ = count(); }");
+        task::spawn("ending", || end_within(black_box(1))).join();
+        while program.registrations().map(Registration::missed).sum::<u64>() == 0 {
+            task::yield_now();
+        }
+        assert_eq!(finished(program), format!("Missed 1 hit: {MISSED}\n"));
     }
 );
 
