@@ -20,7 +20,7 @@ use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{self, Events};
 use kprobes_trace::tracer::{Graph, Recording, Traced};
 
-use crate::measure::Stopwatch;
+use crate::stopwatch::Stopwatch;
 use crate::target::{self, Target};
 
 /// A case of the benchmark.

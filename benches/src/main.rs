@@ -14,6 +14,7 @@ extern crate alloc;
 mod case;
 mod clock;
 mod measure;
+mod stopwatch;
 mod target;
 mod throughput;
 

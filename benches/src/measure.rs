@@ -4,50 +4,19 @@
 //! figure is the median round minus the median round without the probe. In an emulator that counts instructions, all
 //! rounds are equal.
 
-use alloc::vec::Vec;
-
 use aarch64_kprobes::probe::{self, Mode};
 use runtime::println;
 use runtime::sync::IrqMask;
 
 use crate::case::{Armed, Case, Work};
 use crate::clock::Clock;
+use crate::stopwatch::{Stopwatch, median};
 use crate::target::{self, Target};
 
 /// The number of calls in a round.
 const CALLS: usize = 100;
 /// The number of measured rounds. A round before them, with cold caches, is not measured.
 const ROUNDS: usize = 101;
-/// The number of measurements of the stopwatch's own overhead.
-const TIMES: usize = 11;
-
-/// Measures pieces of work.
-pub struct Stopwatch {
-    clock: Clock,
-    /// The ticks that an empty measurement takes.
-    overhead: u64,
-    ticks: u64,
-}
-
-impl Stopwatch {
-    fn new(clock: Clock) -> Self {
-        let mut stopwatch = Self { clock, overhead: 0, ticks: 0 };
-        stopwatch.overhead = median((0..TIMES).map(|_| {
-            stopwatch.time(|| ());
-            stopwatch.ticks
-        }));
-        stopwatch
-    }
-
-    /// Does `work`, and records the ticks that it took.
-    #[inline(never)]
-    pub fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        let start = self.clock.now();
-        let result = target::between_marks(work);
-        self.ticks = (self.clock.now() - start).saturating_sub(self.overhead);
-        result
-    }
-}
 
 /// Measures a case, and prints the result.
 pub fn run(case: &Case, clock: Clock) {
@@ -63,7 +32,7 @@ pub fn run(case: &Case, clock: Clock) {
             let mut stopwatch = Stopwatch::new(clock);
             let total = median((0..times).map(|_| {
                 change(&mut stopwatch);
-                stopwatch.ticks
+                stopwatch.ticks()
             }));
             (total, 0, count())
         }
@@ -96,7 +65,7 @@ pub fn trace(case: &Case, ready: impl FnOnce(), over: impl FnOnce()) {
         }
         Work::Change { change, .. } => {
             ready();
-            change(&mut Stopwatch { clock: Clock::Instructions, overhead: 0, ticks: 0 });
+            change(&mut Stopwatch::without_overhead(Clock::Instructions));
             over();
         }
     }
@@ -130,11 +99,4 @@ impl Armed {
             assert_eq!((probe.hits(), probe.missed()), (hits, 0), "hits and missed of the probe");
         }
     }
-}
-
-/// Returns the median.
-fn median(samples: impl Iterator<Item = u64>) -> u64 {
-    let mut samples: Vec<u64> = samples.collect();
-    samples.sort_unstable();
-    samples[samples.len() / 2]
 }

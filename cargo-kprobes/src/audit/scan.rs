@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aarch64_kprobes::insn::{Op, Synchronization, Verdict, classify, is_floating, synchronization};
+use aarch64_kprobes::insn::{Op, Verdict, classify, is_floating};
 
 use super::{
     executable::{Executable, Function},
@@ -255,9 +255,4 @@ fn jump_table(executable: &Executable, range: &std::ops::Range<u64>, at: u64, va
         targets.insert(target);
     }
     (!targets.is_empty()).then_some(targets)
-}
-
-/// Returns the part of the instruction at `at` in synchronisation. `None` if it has none.
-pub fn kind(executable: &Executable, at: u64) -> Option<Synchronization> {
-    synchronization(executable.word(at)?)
 }

@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aarch64_kprobes::insn::{
     MemoryAccess, Op, RegisterAccess, Registers, Synchronization, Verdict, classify, is_load_or_store, is_prefetch,
+    synchronization,
 };
 
 use super::{
     executable::Executable,
     flow::{Flow, flow},
     register_values::{RegisterValues, Value},
-    scan::kind,
 };
 
 /// The edges between the instructions of a function.
@@ -37,7 +37,7 @@ pub fn find(
     states: &BTreeMap<u64, RegisterValues>,
 ) -> Option<(u64, &'static str)> {
     let atomics: BTreeMap<u64, Synchronization> =
-        states.keys().filter_map(|&at| Some((at, kind(executable, at)?))).collect();
+        states.keys().filter_map(|&at| Some((at, synchronization(executable.word(at)?)?))).collect();
     let acquiring = atomics.iter().find_map(|(&at, atomic)| match atomic {
         Synchronization::LoadExclusive { acquire: true } => Some((at, "acquires")),
         Synchronization::LoadExclusive { acquire: false } if compares(executable, &atomics, at) => {

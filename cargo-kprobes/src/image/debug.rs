@@ -1,6 +1,7 @@
 //! The debugging information of a linked program, from which the tables of inlined copies and of types are made. It is
 //! read once for both.
 
+mod bytes;
 mod entries;
 mod lines;
 mod location;

@@ -4,6 +4,7 @@
 
 mod convention;
 mod copies;
+mod function_variables;
 mod layout;
 mod variables;
 

@@ -4,6 +4,7 @@
 //! as numbers. This module replaces distances by addresses with the function that contains them, `system` supplies the
 //! names, and one operand is corrected. Nothing depends on the text.
 
+mod operand;
 mod operation;
 mod register;
 mod system;

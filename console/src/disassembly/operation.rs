@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::system::{General, fields, key};
+use super::operand::{General, fields, key};
 
 /// Writes the operation `key` with a general register. `result` tells whether it is a SYSL, whose register receives a
 /// result.

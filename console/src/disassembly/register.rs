@@ -1,7 +1,7 @@
 //! The names of the system registers that kernels use (Arm ARM, D17; those of the interrupt
 //! controller are in the GIC architecture specification, IHI 0069, 12.2).
 
-use super::system::key;
+use super::operand::key;
 
 /// Returns the name of the system register `key`, if it is a common one.
 pub(super) fn name(key: u16) -> Option<&'static str> {

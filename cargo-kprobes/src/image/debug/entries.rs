@@ -10,10 +10,9 @@ use gimli::{
 
 use kprobes_types::VTABLE_SIZE;
 
+use super::bytes::Bytes;
 use super::lines::{Files, UnitFiles};
 use super::location::{self, Location, Piece};
-
-pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The number of an entry.
 pub type Index = usize;

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, Unit};
 use kprobes_types::LineRow;
 
-use super::entries::Bytes;
+use super::bytes::Bytes;
 use crate::audit::Executable;
 
 /// The files of a program, which rows and declarations refer to by index.

@@ -3,7 +3,7 @@
 use gimli::{Encoding, Expression, Operation};
 use kprobes_types::Source;
 
-use super::entries::Bytes;
+use super::bytes::Bytes;
 
 /// The AAPCS64 registers that DWARF numbers x0 to x30, and sp (DWARF for the Arm 64-bit Architecture, section 4.1).
 const STACK_POINTER: u16 = Source::STACK_POINTER as u16;

@@ -8,8 +8,8 @@ use kprobes_types::write::{CopyVariable, Inlined, InlinedCopy};
 use kprobes_types::{COPY_VARIABLES_MAX, ValuePlace, hash};
 
 use super::super::debug::{Entries, Index};
+use super::function_variables::{FunctionVariables, VariableKind};
 use super::layout::Layouts;
-use super::variables::{FunctionVariables, VariableKind};
 
 /// The functions that were found to be inlined so far.
 #[derive(Default)]
