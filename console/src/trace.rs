@@ -13,6 +13,7 @@ mod describe;
 mod information;
 mod listing;
 mod options;
+mod refusal;
 
 pub(crate) use command::{count_functions, count_stacks, time_function, trace};
 pub(crate) use listing::list_probes;

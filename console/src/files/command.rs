@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 
 use kprobes_trace::errno::Errno;
 
+use super::content::ReadError;
 use super::echo::echoed;
-use super::tracefs::{self, ReadError, WriteError};
+use super::tracefs::{self, WriteError};
 use crate::input;
 use crate::screen::Screen;
 use crate::session::Session;

@@ -4,7 +4,7 @@ use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
 
-use super::tracefs::{ReadError, switch};
+use super::content::{ReadError, switch};
 use crate::session::{Event, Session};
 use crate::tracing;
 

@@ -8,7 +8,7 @@ use kprobes_trace::definition::{self, Command, Family, Problem, Removal};
 use kprobes_trace::errno::Errno;
 use kprobes_trace::filter::FILTER_LOG;
 
-use super::tracefs::ReadError;
+use super::content::ReadError;
 use crate::session::Session;
 use crate::{symbol, tracing};
 

@@ -6,6 +6,7 @@ pub mod path;
 pub(crate) mod patterns;
 
 mod command;
+mod content;
 mod event;
 mod kprobes;
 mod ring;

@@ -6,7 +6,7 @@ use core::time::Duration;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::ring::RAW_PAGE;
 
-use super::tracefs::{ReadError, number};
+use super::content::{ReadError, number};
 use crate::session::Session;
 use crate::{host, input, time, tracing};
 

@@ -11,7 +11,7 @@ use kprobes_trace::trigger::restriction::{Restriction, Tasks};
 
 use kprobes_trace::host::Context;
 
-use super::tracefs::{ReadError, number, switch};
+use super::content::{ReadError, number, switch};
 use crate::session::Session;
 use crate::{tracer, tracing};
 

@@ -6,8 +6,8 @@ use kprobes_trace::definition::synthetic::{self, Command, GROUP};
 use kprobes_trace::definition::{self, Problem};
 use kprobes_trace::errno::Errno;
 
+use super::content::ReadError;
 use super::kprobes;
-use super::tracefs::ReadError;
 use crate::session::Session;
 
 pub(super) fn read(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {

@@ -4,7 +4,7 @@ use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
 
-use super::tracefs::ReadError;
+use super::content::ReadError;
 use super::{event, kprobes, ring, settings, synthetic, tracer};
 use crate::command::is_narrow;
 use crate::session::Session;

@@ -2,15 +2,14 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::{self, Write};
+use core::fmt::Write;
 
 use fallible::OutOfMemory;
 use kprobes_symbols::distance::nearest;
-use kprobes_trace::definition;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::Flag;
-use kprobes_trace::text::ShowError;
 
+use super::content::ReadError;
 use super::path::{self, Fit};
 use super::table::{DEPTH, NODES, Node};
 use super::{ring, tracer};
@@ -19,35 +18,6 @@ use crate::instances;
 use crate::line_editor::Candidates;
 use crate::session::Session;
 use crate::words::{Failure, Word};
-
-/// The reason why a read has failed.
-pub(super) enum ReadError {
-    /// The file cannot be read.
-    Errno(Errno),
-    /// The output of the read has returned an error.
-    Screen,
-}
-
-impl From<Errno> for ReadError {
-    fn from(errno: Errno) -> Self {
-        Self::Errno(errno)
-    }
-}
-
-impl From<ShowError> for ReadError {
-    fn from(error: ShowError) -> Self {
-        match error {
-            ShowError::OutOfMemory => Self::Errno(Errno::NoMemory),
-            ShowError::Write(_) => Self::Screen,
-        }
-    }
-}
-
-impl From<fmt::Error> for ReadError {
-    fn from(_: fmt::Error) -> Self {
-        Self::Screen
-    }
-}
 
 /// The reason why a write has failed.
 pub(super) enum WriteError {
@@ -278,18 +248,4 @@ pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
     }
     found.for_each(|Node { path, help, .. }| println!("{path}\n{help}"));
     Ok(())
-}
-
-/// Parses a number that is written to a file.
-pub(super) fn number(text: &str) -> Result<u64, Errno> {
-    definition::whole(text).ok_or(Errno::Invalid)
-}
-
-/// Parses the 0 or 1 that is written to a file of events.
-pub(super) fn switch(text: &str) -> Result<bool, Errno> {
-    match number(text)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Errno::Invalid),
-    }
 }

@@ -8,9 +8,9 @@ use kprobes_trace::errno::Errno;
 use kprobes_trace::tracer::usage::Usage;
 use kprobes_trace::tracer::{Tracer, profile};
 
+use super::content::{ReadError, number};
 use super::patterns::{self, Pattern};
 use super::ring::cpu_number;
-use super::tracefs::{ReadError, number};
 use crate::session::Session;
 use crate::tracer::{self, Functions, Settings};
 use crate::{symbol, time, tracing};

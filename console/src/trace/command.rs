@@ -18,6 +18,7 @@ use kprobes_wire::mark::{Diagnostic, Mark, Marked};
 
 use super::describe::Notes;
 use super::options::{Name, PROGRAM, Request, Stages, TaskNumber};
+use super::refusal::refuse;
 use super::{information, listing};
 use crate::arguments::{TextArgument, text_argument};
 use crate::help;
@@ -25,7 +26,7 @@ use crate::host::{self, host};
 use crate::input;
 use crate::lines;
 use crate::lock::Lock;
-use crate::program::{Options, ProgramRefusal, Reader, RunningProgram};
+use crate::program::{Options, Reader, RunningProgram};
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::words::{Failure, Word, Words};
@@ -235,19 +236,6 @@ fn run_alone(
         _ if is_lost => Err(Failure::new("a part of the output is lost: there was not enough memory")),
         _ => Ok(()),
     }
-}
-
-/// Shows why a program does not run.
-pub(super) fn refuse(refusal: &ProgramRefusal, text: &str, screen: &mut Screen) {
-    // The screen returns an error only after ^C.
-    let _ = match screen.mark {
-        None => refusal.write(text, screen),
-        Some(mark) => {
-            let cause = refusal.cause().map(|span| (span.start, span.end));
-            print!("{}", Marked(mark, Diagnostic { cause, sentence: refusal.sentence() }));
-            Ok(())
-        }
-    };
 }
 
 /// Shows the output of a program while it runs.
