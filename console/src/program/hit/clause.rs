@@ -3,39 +3,14 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
-use aarch64_kprobes::probe::{self, ArgumentHandler, Call, Entry, EntryHandler, PreHandler, ReturnHandler};
+use aarch64_kprobes::probe::{self, Call, Entry};
 use kprobes_trace::host::Context;
 use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::ir::Register;
 
-use super::handler;
 use crate::program::Shared;
 use crate::program::exits::Exit;
 use crate::time;
-
-/// The handlers that the engine calls at the hits of a clause, each with the address of a [`ClauseSite`] as its data. A
-/// compiled clause replaces all handlers but `left` and `called`.
-pub(crate) struct Handlers {
-    /// Called at the first instruction of a function, if the clause needs only the registers that a call passes.
-    pub entered: ArgumentHandler,
-    /// Called at any instruction.
-    pub reached: PreHandler,
-    /// Called at an instruction that may leave its function.
-    pub left: PreHandler,
-    /// Called at a return.
-    pub returned: ReturnHandler,
-    /// Called at the entry of a function, before the handler of its return.
-    pub called: EntryHandler,
-}
-
-/// The handlers that interpret the clause.
-pub(crate) const INTERPRETER: Handlers = Handlers {
-    entered: handler::entered,
-    reached: handler::reached,
-    left: handler::left,
-    returned: handler::returned,
-    called: handler::called,
-};
 
 /// A probe of a program, as its hits see it. Compiled code loads the name and the function from here.
 #[derive(Debug)]
@@ -117,7 +92,7 @@ impl Registers for TrapFrame {
 }
 
 /// A register that a call does not pass reads as 0. Clauses that need such a register do not run in
-/// [`handler::entered`].
+/// [`Handlers::entered`](super::handler::Handlers::entered).
 impl Registers for Entry {
     #[inline(always)]
     fn register(&self, register: Register) -> u64 {

@@ -1,9 +1,28 @@
 //! The handlers that interpret clauses, which the engine calls. The data of each probe is the address of its
 //! [`ClauseSite`].
 
-use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
+use aarch64_kprobes::probe::{ArgumentHandler, Call, Decision, Entry, EntryHandler, Hit, PreHandler, ReturnHandler};
 
 use super::clause::{ClauseHit, ClauseSite};
+
+/// The handlers that the engine calls at the hits of a clause, each with the address of a [`ClauseSite`] as its data. A
+/// compiled clause replaces all handlers but `left` and `called`.
+pub(crate) struct Handlers {
+    /// Called at the first instruction of a function, if the clause needs only the registers that a call passes.
+    pub entered: ArgumentHandler,
+    /// Called at any instruction.
+    pub reached: PreHandler,
+    /// Called at an instruction that may leave its function.
+    pub left: PreHandler,
+    /// Called at a return.
+    pub returned: ReturnHandler,
+    /// Called at the entry of a function, before the handler of its return.
+    pub called: EntryHandler,
+}
+
+/// The handlers that interpret the clause.
+pub(crate) const INTERPRETER: Handlers =
+    Handlers { entered: entered, reached: reached, left: left, returned: returned, called: called };
 
 /// Runs a clause at the first instruction of a function, with the registers that a call passes.
 #[unsafe(link_section = ".kprobes.text.handlers.program_entered")]

@@ -12,5 +12,6 @@ mod handler;
 mod leave;
 mod watched;
 
-pub(super) use clause::{ClauseSite, INTERPRETER, is_passed, run_alone, run_sample};
+pub(super) use clause::{ClauseSite, is_passed, run_alone, run_sample};
+pub(super) use handler::INTERPRETER;
 pub(super) use watched::{WATCHED, WatchSite};
