@@ -13,7 +13,7 @@ use kprobes_vm::ir::{Builtin, Code, Op};
 use super::Shared;
 use super::compiled::{Clauses, View};
 use super::exits::Exit;
-use super::hit::{ClauseSite, INTERPRETER};
+use super::hit::{ArmedClause, INTERPRETER};
 use super::refused::{ProbedInstruction, Refused};
 use super::resolve::{ResolvedPlace, Way};
 use super::snippets::Snippets;
@@ -27,8 +27,8 @@ pub(super) struct AttachedProbes {
     // The probes are dropped before the fields below, which their handlers use.
     kprobes: Vec<Kprobe>,
     kretprobes: Vec<Kretprobe>,
-    /// The sites, whose addresses the probes have as data. They never move.
-    sites: AliasableBox<[ClauseSite]>,
+    /// The armed clauses, whose addresses the probes have as data. They never move.
+    armed: AliasableBox<[ArmedClause]>,
     /// The compiled handlers of the probes.
     pub clauses: Clauses,
     _snippets: Snippets,
@@ -60,10 +60,10 @@ impl From<OutOfMemory> for AttachError {
     }
 }
 
-// SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
-unsafe impl Send for ClauseSite {}
-// SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
-unsafe impl Sync for ClauseSite {}
+// SAFETY: an armed clause is never changed, and points to a `Shared`, which all CPUs may use.
+unsafe impl Send for ArmedClause {}
+// SAFETY: an armed clause is never changed, and points to a `Shared`, which all CPUs may use.
+unsafe impl Sync for ArmedClause {}
 
 /// Registers disarmed probes that run the clauses of `shared` at all `places` that can be probed. Clauses are compiled,
 /// unless `is_interpreted`. Where a clause has a snippet in `snippets`, the stub of the probe runs the snippet and
@@ -84,7 +84,7 @@ pub(super) unsafe fn attach(
     is_interpreted: bool,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<AttachedProbes, AttachError> {
-    let site = |place: &ResolvedPlace| ClauseSite {
+    let armed = |place: &ResolvedPlace| ArmedClause {
         shared,
         clause: place.clause,
         name: place.name as u64,
@@ -94,7 +94,7 @@ pub(super) unsafe fn attach(
         exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
         caller: place.inlined.map(|inlined| inlined.caller),
     };
-    let sites = AliasableBox::<[ClauseSite]>::new(fallible::boxed_slice(places.iter().map(site))?);
+    let armed = AliasableBox::<[ArmedClause]>::new(fallible::boxed_slice(places.iter().map(armed))?);
     let is_wanted = |clause, view| places.iter().any(|place| place.clause == clause && place.way.view() == Some(view));
     let clauses = match is_interpreted {
         true => Clauses::default(),
@@ -103,8 +103,8 @@ pub(super) unsafe fn attach(
         false => unsafe { Clauses::of(&*shared, is_wanted)? },
     };
     let (mut at, mut returning) = (Vec::new(), Vec::new());
-    for ((number, place), site) in places.into_iter().enumerate().zip(sites.iter()) {
-        let data = core::ptr::from_ref(site).expose_provenance();
+    for ((number, place), armed) in places.into_iter().enumerate().zip(armed.iter()) {
+        let data = core::ptr::from_ref(armed).expose_provenance();
         let kprobe = Kprobe::at(place.address).data(data).disabled();
         let kprobe = match place.way {
             Way::Kretprobe => {
@@ -142,7 +142,7 @@ pub(super) unsafe fn attach(
     let kprobes = registered(&at, Kprobe::register_all, &mut outcomes, is_stopped)?;
     let kretprobes = registered(&returning, Kretprobe::register_all, &mut outcomes, is_stopped)?;
     let refused = Refused::of(outcomes)?;
-    Ok(AttachedProbes { kprobes, kretprobes, sites, clauses, _snippets: snippets, refused })
+    Ok(AttachedProbes { kprobes, kretprobes, armed, clauses, _snippets: snippets, refused })
 }
 
 /// Returns whether a clause asks for the address at which a function writes its result.
@@ -212,7 +212,7 @@ impl AttachedProbes {
     /// Returns the number of instructions that the probes of clause `clause` mean, including those that cannot be
     /// probed.
     pub fn places_of(&self, clause: usize) -> usize {
-        self.sites.iter().filter(|site| site.clause == clause).count()
+        self.armed.iter().filter(|armed| armed.clause == clause).count()
     }
 
     /// Arms all probes. They are armed together, because the code that arms a probe would

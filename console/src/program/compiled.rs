@@ -2,8 +2,8 @@
 //!
 //! A clause is compiled for each view of a hit in which its probes need it: the registers that a call passes, all
 //! registers, or the registers of a call that has returned. The result is a handler, which the engine calls with the
-//! address of an [`Entry`], a [`Hit`] or a [`Call`]. From there the code finds the site, and through TPIDR_EL1 the task
-//! and the CPU, at the offsets that the trace layer uses, too.
+//! address of an [`Entry`], a [`Hit`] or a [`Call`]. From there the code finds the armed clause, and through TPIDR_EL1
+//! the task and the CPU, at the offsets that the trace layer uses, too.
 
 use alloc::vec::Vec;
 use core::mem::{offset_of, transmute};
@@ -20,7 +20,7 @@ use spin::Once;
 
 use super::Shared;
 use super::executable_memory::ExecutableMemory;
-use super::hit::{ClauseSite, callees};
+use super::hit::{ArmedClause, callees};
 use crate::{host, time};
 
 /// The reason why a clause is interpreted.
@@ -56,9 +56,10 @@ const fn in_task(offset: &'static [u16]) -> Path {
     Path { base: Base::Thread, offsets: offset }
 }
 
-/// Returns the paths from a hit, through the address of its site, to the function and to the name in the site.
+/// Returns the paths from a hit, through the address of its armed clause, to the function and to the name in the armed
+/// clause.
 const fn in_site([first, second, third]: [u16; 3]) -> [[u16; 4]; 2] {
-    let (function, name) = (offset_of!(ClauseSite, function) as u16, offset_of!(ClauseSite, name) as u16);
+    let (function, name) = (offset_of!(ArmedClause, function) as u16, offset_of!(ArmedClause, name) as u16);
     [[first, second, third, function], [first, second, third, name]]
 }
 

@@ -620,7 +620,7 @@ impl DetachedProgram {
         while shared.drain(out)? {}
         report::write_maps(&shared.program, &shared.store, &shared.program_names(), &host::masked, shared.format, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Kretprobe { .. }));
-        const OF_CALLS: &str = ", too many calls of the function were in progress, or a task ended within a call";
+        const OF_CALLS: &str = ", too many calls of the function were in progress, or a call did not return";
         let or = if keeps_calls { OF_CALLS } else { "" };
         let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;
         for (missed, [one, many], why) in [

@@ -11,7 +11,7 @@ use fallible::OutOfMemory;
 use kprobes_program::syntax::Period;
 
 use super::exits::Exit;
-use super::hit::{self, ClauseSite};
+use super::hit::{self, ArmedClause};
 use super::running::Shared;
 use crate::host::{Coverage, SampleHandler, Sampler, SamplingClock, SamplingError, host};
 use crate::{prologue, symbol, time};
@@ -113,7 +113,7 @@ unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) -> 
     program.missed_samples.fetch_add(missed, Ordering::Relaxed);
     let pc = frame.pc as usize;
     let function = sampled.wants_function.then(|| symbol::function(pc)).flatten().unwrap_or(pc..pc);
-    let site = ClauseSite {
+    let armed = ArmedClause {
         shared,
         clause: sampled.clause,
         name: sampled.name as u64,
@@ -123,7 +123,7 @@ unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) -> 
         exit: Exit::Always,
         caller: None,
     };
-    // SAFETY: the program of the site lives (see # Safety).
-    unsafe { hit::run_sample(&site, frame) };
+    // SAFETY: the program of the armed clause lives (see # Safety).
+    unsafe { hit::run_sample(&armed, frame) };
     true
 }

@@ -10,7 +10,7 @@ use kprobes_program::syntax::Probe;
 use spin::Mutex;
 
 use super::Shared;
-use super::hit::{WATCHED, WatchSite};
+use super::hit::{ArmedWatchpoint, WATCHED};
 use super::resolve::Watched;
 use crate::{host, symbol};
 
@@ -48,8 +48,8 @@ pub(super) struct Watchpoints {
 pub(super) struct AttachedWatchpoints {
     /// The program, which has the watchpoints.
     shared: Arc<Shared>,
-    /// The sites, whose addresses the watchpoints have as data. They never move.
-    sites: AliasableBox<[WatchSite]>,
+    /// The armed watchpoints, whose addresses the watchpoints have as data. They never move.
+    armed: AliasableBox<[ArmedWatchpoint]>,
 }
 
 /// What is known at the end of the watchpoints.
@@ -86,16 +86,16 @@ impl AttachedWatchpoints {
     ///
     /// The machine cannot watch one of them, or there is no memory. None is registered then.
     pub fn register(shared: &Arc<Shared>, all: &[Watched]) -> Result<Self, WatchpointError> {
-        let site = |watched: &Watched| WatchSite {
+        let armed = |watched: &Watched| ArmedWatchpoint {
             shared: &raw const **shared,
             clause: watched.clause,
             name: watched.name as u64,
             wants_caller: watched.wants_caller,
         };
-        let sites = AliasableBox::<[WatchSite]>::new(fallible::boxed_slice(all.iter().map(site))?);
+        let armed = AliasableBox::<[ArmedWatchpoint]>::new(fallible::boxed_slice(all.iter().map(armed))?);
         let mut found = Vec::new();
-        for (watched, site) in all.iter().zip(sites.iter()) {
-            let data = core::ptr::from_ref(site).expose_provenance();
+        for (watched, armed) in all.iter().zip(armed.iter()) {
+            let data = core::ptr::from_ref(armed).expose_provenance();
             let builder = Watchpoint::at(watched.address as usize, watched.length as usize, WATCHED).data(data);
             let builder = if watched.loads { builder.loads() } else { builder };
             let builder = if watched.stores { builder.stores() } else { builder };
@@ -104,12 +104,12 @@ impl AttachedWatchpoints {
             fallible::push(&mut found, watchpoint)?;
         }
         *shared.watchpoints.active.lock() = found;
-        Ok(Self { shared: shared.clone(), sites })
+        Ok(Self { shared: shared.clone(), armed })
     }
 
     /// Returns the number of watchpoints that were registered.
     pub fn count(&self) -> usize {
-        self.sites.len()
+        self.armed.len()
     }
 
     /// Ends the watchpoints. No handler runs any more when this returns.

@@ -13,7 +13,7 @@ mod append;
 mod evaluate;
 mod intern;
 mod lookup;
-mod maps;
+mod map_ops;
 mod merge;
 mod series;
 

@@ -110,9 +110,9 @@ impl Limits {
             let (key, value) = (map.key_words(), map.value.words());
             self.copies(map) * HashTable::words(key, value, self.entries(map))
         });
-        let of_cpu = FRAME_WORDS + code.stack_frames + self.output_words();
+        let words_of_cpu = FRAME_WORDS + code.stack_frames + self.output_words();
         let stacks = self.stacks(code.stack_frames) * (code.stack_frames + 1);
-        8 * (tables.sum::<usize>() + self.cpus * of_cpu + stacks)
+        8 * (tables.sum::<usize>() + self.cpus * words_of_cpu + stacks)
     }
 
     /// Returns the size of each CPU's output in words.

@@ -7,7 +7,7 @@
 use aarch64_kprobes::probe::{Call, Entry, Hit};
 use kprobes_vm::hit as vm;
 
-use super::clause::{ClauseHit, ClauseSite, Registers};
+use super::clause::{ArmedClause, ClauseHit, Registers};
 use crate::program::Shared;
 
 /// Executes op `number & 0xffff` of clause `number >> 16` of `shared` at this hit.
@@ -20,22 +20,22 @@ fn perform(hit: &ClauseHit<'_, impl Registers>, number: u64, shared: &Shared) {
 /// Executes an op for a handler that gets the registers that a call passes.
 pub(crate) extern "C" fn entered(entry: &Entry, number: u64, shared: &Shared) {
     // SAFETY: compiled code passes on the `Entry` that it was given, and `super::super::attach` registers it with the
-    // address of a site that outlives the probe.
-    let site = unsafe { ClauseSite::at(entry.data()) };
-    perform(&ClauseHit { site, registers: entry, return_address: None, result: 0 }, number, shared);
+    // address of an armed clause that outlives the probe.
+    let armed = unsafe { ArmedClause::at(entry.data()) };
+    perform(&ClauseHit { armed, registers: entry, return_address: None, result: 0 }, number, shared);
 }
 
 /// Executes an op for a handler that gets all registers.
 pub(crate) extern "C" fn reached(hit: &Hit<'_>, number: u64, shared: &Shared) {
     // SAFETY: compiled code passes on the `Hit` that it was given, and `super::super::attach` registers it with the
-    // address of a site that outlives the probe.
-    let site = unsafe { ClauseSite::at(hit.data()) };
-    perform(&ClauseHit { site, registers: hit.frame(), return_address: None, result: 0 }, number, shared);
+    // address of an armed clause that outlives the probe.
+    let armed = unsafe { ArmedClause::at(hit.data()) };
+    perform(&ClauseHit { armed, registers: hit.frame(), return_address: None, result: 0 }, number, shared);
 }
 
 /// Executes an op for a handler of a call that has returned.
 pub(crate) extern "C" fn returned(call: &Call<'_>, number: u64, shared: &Shared) {
     // SAFETY: compiled code passes on the `Call` that it was given, and `super::super::attach` registers it with the
-    // address of a site that outlives the probe.
+    // address of an armed clause that outlives the probe.
     perform(&unsafe { ClauseHit::returned(call) }, number, shared);
 }

@@ -15,7 +15,7 @@ use crate::time;
 /// A probe of a program, as its hits see it. Compiled code loads the name and the function from here.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct ClauseSite {
+pub(crate) struct ArmedClause {
     /// The program. It outlives the probe.
     pub shared: *const Shared,
     /// The number of the clause.
@@ -33,15 +33,15 @@ pub(crate) struct ClauseSite {
     pub caller: Option<u64>,
 }
 
-impl ClauseSite {
-    /// Returns the site at the virtual address `data`.
+impl ArmedClause {
+    /// Returns the armed clause at the virtual address `data`.
     ///
     /// # Safety
     ///
-    /// `data` must be the address of a site that lives as long as the reference is used.
+    /// `data` must be the address of an armed clause that lives as long as the reference is used.
     #[inline(always)]
     pub(super) unsafe fn at<'a>(data: usize) -> &'a Self {
-        // SAFETY: the caller guarantees that `data` is the address of a live site (see # Safety).
+        // SAFETY: the caller guarantees that `data` is the address of a live armed clause (see # Safety).
         unsafe { &*(data as *const Self) }
     }
 }
@@ -51,7 +51,7 @@ impl ClauseSite {
 #[inline(never)]
 pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
     let (function, function_end) = (0, 0);
-    let site = ClauseSite {
+    let armed = ArmedClause {
         shared,
         clause,
         name,
@@ -61,17 +61,17 @@ pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
         exit: Exit::Always,
         caller: None,
     };
-    ClauseHit { site: &site, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
+    ClauseHit { armed: &armed, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
 }
 
-/// Runs the clause of `site` for a sample of the code with the registers `frame`, with all interrupts masked.
+/// Runs the clause of `armed` for a sample of the code with the registers `frame`, with all interrupts masked.
 ///
 /// # Safety
 ///
-/// The program of the site must live.
+/// The program of the armed clause must live.
 #[inline(never)]
-pub(crate) unsafe fn run_sample(site: &ClauseSite, frame: &TrapFrame) {
-    ClauseHit { site, registers: frame, return_address: None, result: 0 }.run();
+pub(crate) unsafe fn run_sample(armed: &ArmedClause, frame: &TrapFrame) {
+    ClauseHit { armed, registers: frame, return_address: None, result: 0 }.run();
 }
 
 /// The registers of the probed code.
@@ -119,7 +119,7 @@ pub(crate) fn is_passed(register: Register) -> bool {
 
 /// The state at a hit.
 pub(super) struct ClauseHit<'a, R> {
-    pub site: &'a ClauseSite,
+    pub armed: &'a ArmedClause,
     pub registers: &'a R,
     /// The address to which the function has returned, at a return.
     pub return_address: Option<u64>,
@@ -135,24 +135,24 @@ impl<'a> ClauseHit<'a, TrapFrame> {
     ///
     /// # Safety
     ///
-    /// The data of `call` must be the address of a site that outlives the probe.
+    /// The data of `call` must be the address of an armed clause that outlives the probe.
     #[inline(always)]
     pub unsafe fn returned(call: &'a Call<'_>) -> Self {
-        // SAFETY: the caller guarantees that the data is the address of a live site (see # Safety).
-        let site = unsafe { ClauseSite::at(call.data()) };
+        // SAFETY: the caller guarantees that the data is the address of a live armed clause (see # Safety).
+        let armed = unsafe { ArmedClause::at(call.data()) };
         let return_address = Some(call.return_address() as u64);
         let result = call.instance_data().first().copied().unwrap_or(0);
-        Self { site, registers: call.frame(), return_address, result }
+        Self { armed, registers: call.frame(), return_address, result }
     }
 }
 
 impl<R: Registers> ClauseHit<'_, R> {
     #[inline(always)]
     pub fn run(&self) {
-        // SAFETY: `attach` requires that the program of a site outlives its probe. A site of `run_alone` has its
-        // program from a reference, and `run_sample` requires that it lives.
-        let Shared { program, store, .. } = unsafe { &*self.site.shared };
-        run(&program.code, self.site.clause, store, self);
+        // SAFETY: `attach` requires that the program of an armed clause outlives its probe. An armed clause of
+        // `run_alone` has its program from a reference, and `run_sample` requires that it lives.
+        let Shared { program, store, .. } = unsafe { &*self.armed.shared };
+        run(&program.code, self.armed.clause, store, self);
     }
 
     /// Returns the return address of a function that has made no frame record yet.
@@ -194,19 +194,19 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
 
     #[inline(always)]
     fn function(&self) -> u64 {
-        self.site.function
+        self.armed.function
     }
 
     /// Returns an address of the call, not of the instruction after it: after a call that does not return, the return
     /// address may belong to the next function.
     #[inline]
     fn caller(&self) -> u64 {
-        if let Some(caller) = self.site.caller {
+        if let Some(caller) = self.armed.caller {
             return caller;
         }
         let return_address = match self.return_address {
             Some(address) => address,
-            None if self.site.is_caller_in_x30 => self.link(),
+            None if self.armed.is_caller_in_x30 => self.link(),
             None => record_at(self.registers.register(FRAME_POINTER)).map_or(0, |(_, address)| address),
         };
         return_address.saturating_sub(4)
@@ -214,7 +214,7 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
 
     #[inline(always)]
     fn probe(&self) -> u64 {
-        self.site.name
+        self.armed.name
     }
 
     #[inline(always)]
@@ -264,7 +264,7 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
             place.is_some()
         };
         push(self.return_address.unwrap_or_else(|| self.registers.register(Register::Pc)));
-        if self.return_address.is_none() && self.site.is_caller_in_x30 {
+        if self.return_address.is_none() && self.armed.is_caller_in_x30 {
             push(self.link());
         }
         let mut record = self.registers.register(FRAME_POINTER);

@@ -1,12 +1,12 @@
 //! The handlers that interpret clauses, which the engine calls. The data of each probe is the address of its
-//! [`ClauseSite`].
+//! [`ArmedClause`].
 
 use aarch64_kprobes::probe::{ArgumentHandler, Call, Decision, Entry, EntryHandler, Hit, PreHandler, ReturnHandler};
 
-use super::clause::{ClauseHit, ClauseSite};
+use super::clause::{ArmedClause, ClauseHit};
 
-/// The handlers that the engine calls at the hits of a clause, each with the address of a [`ClauseSite`] as its data. A
-/// compiled clause replaces all handlers but `left` and `called`.
+/// The handlers that the engine calls at the hits of a clause, each with the address of an [`ArmedClause`] as its data.
+/// A compiled clause replaces all handlers but `left` and `called`.
 pub(crate) struct Handlers {
     /// Called at the first instruction of a function, if the clause needs only the registers that a call passes.
     pub entered: ArgumentHandler,
@@ -27,33 +27,37 @@ pub(crate) const INTERPRETER: Handlers =
 /// Runs a clause at the first instruction of a function, with the registers that a call passes.
 #[unsafe(link_section = ".kprobes.text.handlers.program_entered")]
 pub(crate) extern "C" fn entered(entry: &Entry) {
-    // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
-    let site = unsafe { ClauseSite::at(entry.data()) };
-    ClauseHit { site, registers: entry, return_address: None, result: 0 }.run();
+    // SAFETY: only `super::super::attach` registers this function, with the address of an armed clause that outlives
+    // the probe.
+    let armed = unsafe { ArmedClause::at(entry.data()) };
+    ClauseHit { armed, registers: entry, return_address: None, result: 0 }.run();
 }
 
 /// Runs a clause at an instruction.
 #[unsafe(link_section = ".kprobes.text.handlers.program_reached")]
 pub(crate) extern "C" fn reached(hit: &mut Hit<'_>) {
-    // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
-    let site = unsafe { ClauseSite::at(hit.data()) };
-    ClauseHit { site, registers: hit.frame(), return_address: None, result: 0 }.run();
+    // SAFETY: only `super::super::attach` registers this function, with the address of an armed clause that outlives
+    // the probe.
+    let armed = unsafe { ArmedClause::at(hit.data()) };
+    ClauseHit { armed, registers: hit.frame(), return_address: None, result: 0 }.run();
 }
 
 /// Runs a clause at an instruction that may leave its function, if the instruction is about to leave it.
 #[unsafe(link_section = ".kprobes.text.handlers.program_left")]
 pub(crate) extern "C" fn left(hit: &mut Hit<'_>) {
-    // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
-    let site = unsafe { ClauseSite::at(hit.data()) };
-    if site.exit.is_taken(hit.frame(), &(site.function..site.function_end)) {
-        ClauseHit { site, registers: hit.frame(), return_address: None, result: 0 }.run();
+    // SAFETY: only `super::super::attach` registers this function, with the address of an armed clause that outlives
+    // the probe.
+    let armed = unsafe { ArmedClause::at(hit.data()) };
+    if armed.exit.is_taken(hit.frame(), &(armed.function..armed.function_end)) {
+        ClauseHit { armed, registers: hit.frame(), return_address: None, result: 0 }.run();
     }
 }
 
 /// Runs a clause at the return of a call.
 #[unsafe(link_section = ".kprobes.text.handlers.program_returned")]
 pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
-    // SAFETY: only `super::super::attach` registers this function, with the address of a site that outlives the probe.
+    // SAFETY: only `super::super::attach` registers this function, with the address of an armed clause that outlives
+    // the probe.
     unsafe { ClauseHit::returned(call) }.run();
 }
 

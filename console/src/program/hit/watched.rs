@@ -4,17 +4,17 @@ use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::insn::Linkage;
 use aarch64_kprobes::probe::{WatchHandler, WatchHit};
 
-use super::clause::{ClauseHit, ClauseSite};
+use super::clause::{ArmedClause, ClauseHit};
 use crate::program::Shared;
 use crate::program::exits::Exit;
 use crate::prologue;
 
-/// The handler of all watchpoints, which interprets the clause. Its data is the address of a [`WatchSite`].
+/// The handler of all watchpoints, which interprets the clause. Its data is the address of a [`ArmedWatchpoint`].
 pub(crate) const WATCHED: WatchHandler = watched;
 
 /// A watchpoint of a program, as its hits see it.
 #[derive(Debug)]
-pub(crate) struct WatchSite {
+pub(crate) struct ArmedWatchpoint {
     /// The program. It outlives the watchpoint.
     pub shared: *const Shared,
     /// The number of the clause.
@@ -25,10 +25,10 @@ pub(crate) struct WatchSite {
     pub wants_caller: bool,
 }
 
-// SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
-unsafe impl Send for WatchSite {}
-// SAFETY: a site is never changed, and points to a `Shared`, which all CPUs may use.
-unsafe impl Sync for WatchSite {}
+// SAFETY: an armed watchpoint is never changed, and points to a `Shared`, which all CPUs may use.
+unsafe impl Send for ArmedWatchpoint {}
+// SAFETY: an armed watchpoint is never changed, and points to a `Shared`, which all CPUs may use.
+unsafe impl Sync for ArmedWatchpoint {}
 
 /// The longest part of a function, in instructions, that is read to find its frame record.
 const LONGEST: u64 = 4096;
@@ -36,15 +36,15 @@ const LONGEST: u64 = 4096;
 /// Runs a clause at an access to watched memory.
 #[unsafe(link_section = ".kprobes.text.handlers.program_watched")]
 extern "C" fn watched(hit: &WatchHit<'_>) {
-    // SAFETY: only `AttachedWatchpoints::register` registers this function, with the address of a site.
-    // `AttachedWatchpoints` frees the sites after all watchpoints have ended.
-    let watch = unsafe { &*core::ptr::with_exposed_provenance::<WatchSite>(hit.data()) };
+    // SAFETY: only `AttachedWatchpoints::register` registers this function, with the address of an armed watchpoint.
+    // `AttachedWatchpoints` frees the armed watchpoints after all watchpoints have ended.
+    let watch = unsafe { &*core::ptr::with_exposed_provenance::<ArmedWatchpoint>(hit.data()) };
     // SAFETY: the program outlives the watchpoint.
     let shared = unsafe { &*watch.shared };
     let pc = hit.frame().pc;
     let (function, function_end) = containing(shared.functions.ranges(), pc);
     let is_caller_in_x30 = watch.wants_caller && is_caller_in_x30(function, function_end, pc);
-    let site = ClauseSite {
+    let armed = ArmedClause {
         shared: watch.shared,
         clause: watch.clause,
         name: watch.name,
@@ -54,7 +54,7 @@ extern "C" fn watched(hit: &WatchHit<'_>) {
         exit: Exit::Always,
         caller: None,
     };
-    ClauseHit { site: &site, registers: hit.frame(), return_address: None, result: 0 }.run();
+    ClauseHit { armed: &armed, registers: hit.frame(), return_address: None, result: 0 }.run();
 }
 
 /// Returns the range that contains the virtual address `pc`; an empty one at `pc` if none does.
