@@ -18,7 +18,7 @@
 
 // Takes the call, the newest of the task, out of the list, and gives back its instance.
 // In: as at `kretprobe_lean_leave_kept`. Out: x30 = the true return address. Goes to `kretprobe_lean_recycle` if the
-// CPU has a spare. Clobbers: x12, x14.
+// CPU already has a spare. Clobbers: x12, x14.
 .macro kretprobe_lean_end_call
     ldp     x30, x12, [x15, #{INSTANCE_STACK_POINTER} + 8]
     str     x12, [x16, #:lo12:kprobes_calls_offset]

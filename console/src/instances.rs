@@ -80,7 +80,7 @@ impl Instances {
     /// There is no memory to arm them. They are as they were, unless there is no memory for that any more either.
     pub(crate) fn set_armed(&mut self, armed: bool) -> Result<(), Errno> {
         for number in 0..self.all.len() {
-            let set = |Instance { events, .. }: &mut Instance, armed| events.set_armed(armed);
+            let set = |Instance { events, .. }: &mut Instance, armed| events.set_may_be_armed(armed);
             let (done, rest) = self.all.split_at_mut(number);
             if let Some(Err(errno)) = rest.first_mut().map(|instance| set(instance, armed)) {
                 for instance in done {
@@ -133,7 +133,7 @@ pub(crate) fn make(session: &mut Session, name: &str) -> Result<(), Errno> {
         let mut events = tracing::events(rings)?;
         events.add_all_static()?;
         events.copy_definitions(main, &tracing::Names).map_err(refuse)?;
-        events.set_armed(main.may_be_armed())?;
+        events.set_may_be_armed(main.may_be_armed())?;
         Ok(events)
     };
     match fill() {

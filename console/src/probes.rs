@@ -49,7 +49,11 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             if events.is_in_use(&removal, &is_in_instance) || synthetic().any(is_in_instance) {
                 return Err(Failure::at(name, "an instance uses it; disable it there first"));
             }
-            events.reset(|definition| removal.matches(definition));
+            let probes = || events.iter().filter(|event| event.is_of_probe() && removal.matches(event.definition()));
+            if probes().chain(synthetic()).any(|event| events.is_targeted(event)) {
+                return Err(Failure::at(name, "a trigger of another event acts on it; remove that first"));
+            }
+            events.reset_settings(|definition| removal.matches(definition));
             let is_synthetic = removal.group.as_deref().is_none_or(|group| group == synthetic::GROUP);
             let removed = match (events.remove(&removal, &is_in_instance), &removal.event) {
                 (Ok(0), Some(name)) if is_synthetic && removal.rest.is_empty() => {

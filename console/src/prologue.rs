@@ -17,8 +17,8 @@ fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u
     if at >= length {
         return false;
     }
-    let ends_link = |at| matches!(Linkage::of(word(at)), Linkage::Frame | Linkage::Call);
-    !(0..at).any(ends_link) || is_exit(length, at, word)
+    let makes_record_or_calls = |at| matches!(Linkage::of(word(at)), Linkage::Frame | Linkage::Call);
+    !(0..at).any(makes_record_or_calls) || is_exit(length, at, word)
 }
 
 /// Returns whether control flow from instruction `at` leaves the function without a load of x30 and without a branch

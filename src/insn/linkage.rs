@@ -1,12 +1,12 @@
-//! What an instruction means for where the return address of its function is: in x30, or in a frame record.
+//! Which instructions save, restore, replace or use the return address of their function.
 //!
-//! Inlined into its callers, some of which run while a hit is handled: [`classify`](super::classify) is not part of that
-//! code.
+//! Inlined into its callers, some of which run while a hit is handled: [`classify`](super::classify) is not part of
+//! that code.
 
 use super::classify::{is_exception_or_system, may_branch};
 use super::memory::signed;
 
-/// What an instruction means for the return address.
+/// The effect of an instruction on the return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linkage {
     /// ADD x29, SP, #imm, including MOV x29, SP (C6.2.5): a frame record is complete.
@@ -15,19 +15,19 @@ pub enum Linkage {
     Restore,
     /// RET x30, RETAA or RETAB (C6.2.254).
     Return,
-    /// BL, BLR, or BLRAA and its kin, which write x30.
+    /// BL, BLR, BLRAA, BLRAB, BLRAAZ or BLRABZ, which write x30.
     Call,
     /// B, with its distance in bytes.
     Jump(i64),
-    /// Another branch, or an instruction that generates an exception. A breakpoint is one of these: the instruction that
-    /// it replaces is unknown.
+    /// Another branch, or an instruction that generates an exception. A breakpoint is one of these: the instruction
+    /// that it replaces is unknown.
     Elsewhere,
     /// Any other instruction.
     Next,
 }
 
 impl Linkage {
-    /// Returns what the instruction `word` means.
+    /// Returns the effect of the instruction `word`.
     #[inline(always)]
     #[must_use]
     pub const fn of(word: u32) -> Self {

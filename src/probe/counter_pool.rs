@@ -1,8 +1,8 @@
-//! Allocates the counts of probes, and the places for their spare instances, which each CPU finds as it finds counts.
+//! Allocates the counts of probes, and the places for spare instances of return probes, which are laid out like counts.
 //!
-//! The first counts lie in the states of the CPUs, where there is room. A block serves as many more probes as there are
-//! counts in [`STRIDE`] bytes, and takes that much memory for each CPU. Blocks are never freed: the pool keeps what the
-//! largest number of probes at any time has needed. Counts that were given back are reused first.
+//! The first counts lie in the states of the CPUs, where there is room. A block has as many more as fit into [`STRIDE`]
+//! bytes, and takes that much memory for each CPU. Blocks are never freed: the pool keeps what the probes have needed
+//! that existed at any time. Counts that were given back are reused first.
 
 use alloc::alloc::{Layout, alloc_zeroed};
 use core::ptr::NonNull;
@@ -11,8 +11,8 @@ use super::hit::counters::{Counters, Counts, STRIDE};
 use super::hit::cpu::Cpu;
 use crate::platform;
 
-/// The number of probes that a block serves.
-const PROBES: usize = STRIDE / size_of::<Counts>();
+/// The number of counts in a block.
+const COUNTS: usize = STRIDE / size_of::<Counts>();
 
 /// The alignment of a block, which shares no cache line with other memory. Some allocators take long to find memory of
 /// a larger alignment.
@@ -36,17 +36,14 @@ pub(super) struct FreeCounters {
 }
 
 impl FreeCounters {
-    /// The largest number of counts that a probe takes.
-    const OF_PROBE: usize = 3;
-
     pub(super) const fn new() -> Self {
         Self { first: Counters::SINK, count: 0, has_begun: false, blocks: 0 }
     }
 
-    /// Makes room for what a probe takes at most: two counts, and places for spares; `None` if there is no memory.
+    /// Makes room for this many counts, of which a block has more; `None` if there is no memory.
     #[inline]
-    pub(super) fn reserve(&mut self) -> Option<()> {
-        if self.count < Self::OF_PROBE { self.grow() } else { Some(()) }
+    pub(super) fn reserve(&mut self, needed: usize) -> Option<()> {
+        if self.count < needed { self.grow() } else { Some(()) }
     }
 
     /// Takes counts that are zero; `None` if there is no room.
@@ -68,10 +65,10 @@ impl FreeCounters {
         // SAFETY: the size of the layout is not zero.
         let block: NonNull<Counts> = NonNull::new(unsafe { alloc_zeroed(block()?) })?.cast();
         self.blocks += 1;
-        for probe in (0..PROBES).rev() {
+        for index in (0..COUNTS).rev() {
             // SAFETY: the first part of the block has the counts for CPU 0, the last part those for the last CPU, and
             // the block is never freed.
-            self.add(unsafe { Counters::new(block.add(probe)) });
+            self.add(unsafe { Counters::new(block.add(index)) });
         }
         Some(())
     }

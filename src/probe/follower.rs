@@ -42,7 +42,7 @@ pub(super) struct At<'a> {
 /// virtual address that functions return to.
 #[derive(Clone, Copy)]
 pub(super) struct Followed {
-    pub(super) spare: u64,
+    pub(super) spare_distance: u64,
     pub(super) to_return: u64,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn build(
         inserted.numbers(&mut out);
     }
     let spare = out.length;
-    out.number(followed.spare);
+    out.number(followed.spare_distance);
     let trampoline = out.length;
     out.number(followed.to_return);
     let start = out.length;

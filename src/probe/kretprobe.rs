@@ -80,7 +80,8 @@ impl Kretprobe {
     /// disabled, all returns are left to the handler, and so are those of calls that have begun before. This changes
     /// neither the text nor the stub.
     ///
-    /// When this returns, another CPU may still be handling a return in the old way.
+    /// When this returns, another CPU may still be handling a return in the old way. Of two calls for one probe at the
+    /// same time, each may win for some calls in progress.
     #[doc(hidden)]
     pub fn set_snippet_enabled(&self, enabled: bool) {
         let probe = &self.0.probe;
@@ -176,7 +177,8 @@ impl KretprobeBuilder {
         self
     }
 
-    /// Gives each call `words` private words, up to [`MAX_DATA_WORDS`]: [`Call::instance_data`](super::Call::instance_data).
+    /// Gives each call `words` private words, up to [`MAX_DATA_WORDS`]:
+    /// [`Call::instance_data`](super::Call::instance_data).
     pub const fn data_words(mut self, words: usize) -> Self {
         self.data_words = words;
         self

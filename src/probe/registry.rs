@@ -344,9 +344,11 @@ impl Registry {
         };
         let page = self.entries.reserve(address)?;
         self.probes.reserve()?;
-        self.counters.reserve()?;
+        let is_return = matches!(handlers, Handlers::Return(_));
+        // Those of the probe, of its snippet, and the places for spares.
+        self.counters.reserve(1 + usize::from(insertion.is_some()) + usize::from(is_return))?;
         fallible::reserve(&mut self.occupied, 1).ok()?;
-        if let Handlers::Return(_) = handlers {
+        if is_return {
             fallible::reserve(&mut self.lingering, self.returns + 1).ok()?;
         }
         let inserted = match (insertion, &handlers) {
@@ -366,7 +368,9 @@ impl Registry {
                 let may_be_led = HAS_STUBS && inserted.is_none() && fastest >= Mode::Optimized;
                 let lead = || self.lead_to_result(address, return_probe, lean_obstacle, checker);
                 let obstacle = may_be_led.then(lead).flatten();
-                ReturnProbe::register(return_probe, counters, self.counters.take()?, data, obstacle);
+                let spares = self.counters.take()?;
+                // SAFETY: they are free, and `free_with_spares` takes them back when no CPU knows the probe any more.
+                unsafe { ReturnProbe::register(return_probe, counters, spares, data, obstacle) };
                 Counters::SINK
             }
         };
@@ -485,7 +489,8 @@ impl Registry {
         }
     }
 
-    /// Frees a probe and its counts, but not the places for spares of a return probe. Returns the number of hits that it has missed.
+    /// Frees a probe and its counts, but not the places for spares of a return probe. Returns the number of hits that
+    /// it has missed.
     ///
     /// # Safety
     ///

@@ -45,7 +45,7 @@ test!(
         let function = fixture::REGISTERS.address();
         for mode in [Mode::Optimized, Mode::Boosted, Mode::Stepped] {
             for cpu in smp::running() {
-                // With one instance, the instance is in the slot of one CPU, and the slots of the others are empty.
+                // The one instance is the spare of one CPU, and the others have none.
                 let probe = Kretprobe::at(function).maxactive(1).at_most(mode).register().unwrap();
                 task::spawn_on(cpu, "caller", || {
                     assert_eq!([fixture::CHECK_REGISTERS.call(0), fixture::CHECK_REGISTERS.call(0)], [0; 2]);

@@ -2,7 +2,7 @@
 //! again. This module decides whose turn it is, what is typed, and whether the conversation went well. It needs no
 //! machine.
 
-use std::{collections::VecDeque, mem};
+use std::{collections::VecDeque, mem, ops::RangeInclusive};
 
 use crate::console::{Console, Event, stop_reason};
 
@@ -55,9 +55,10 @@ pub struct Conversation {
     refused: Option<String>,
 }
 
-/// How many seconds a machine may take to its first byte, unless a quarter of the general limit is more. A machine that
-/// boots takes less than one.
-const FIRST_BYTE_TIMEOUT: u64 = 15;
+/// How many seconds a machine may take to its first byte, at least and at most: a quarter of the general limit. A
+/// machine that boots takes less than one, except on a host that does much else, for which the limit is raised. With
+/// the image of another board it never writes one.
+const FIRST_BYTE_TIMEOUT: RangeInclusive<u64> = 15..=60;
 
 impl Conversation {
     /// Starts a conversation with a machine before its prompt. It ends with the line `farewell`, or leaves the machine
@@ -93,7 +94,8 @@ impl Conversation {
 
     /// Returns how many seconds the machine may be silent, of the general limit `seconds`. `None` is no limit.
     pub fn patience(&self, seconds: Option<u64>) -> Option<u64> {
-        let first = |seconds: u64| seconds.min(FIRST_BYTE_TIMEOUT.max(seconds / 4));
+        let (least, most) = FIRST_BYTE_TIMEOUT.into_inner();
+        let first = |seconds: u64| seconds.min((seconds / 4).clamp(least, most));
         seconds.map(|seconds| if self.has_spoken { seconds } else { first(seconds) })
     }
 
@@ -279,8 +281,8 @@ mod tests {
     #[test]
     fn a_machine_that_never_speaks_is_told_of_soon() {
         let mut conversation = Conversation::new(Some(POWER_OFF), false);
-        let patience = [None, Some(60), Some(9), Some(240)].map(|seconds| conversation.patience(seconds));
-        assert_eq!(patience, [None, Some(15), Some(9), Some(60)]);
+        let patience = [None, Some(60), Some(9), Some(200), Some(3600)].map(|seconds| conversation.patience(seconds));
+        assert_eq!(patience, [None, Some(15), Some(9), Some(50), Some(60)]);
         let sentence = "the machine printed nothing within 15 s: is the image built for this board?";
         assert_eq!(conversation.timed_out(15), sentence);
         conversation.output(b"booting");

@@ -69,10 +69,10 @@ fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno
             const WORD: &str = " if ";
             let start = line.find(WORD).map_or(0, |at| at + WORD.len());
             let column = error.position.saturating_sub(line[..start].chars().count());
-            session.events.refuse(FILTER_LOG, problem, &line[start..], column);
+            session.events.log_problem(FILTER_LOG, problem, &line[start..], column);
         }
         (Some(line), problem, _) => {
-            session.events.refuse(Family::of_line(&line).log(), &problem.text(), &line, error.position);
+            session.events.log_problem(Family::of_line(&line).log(), &problem.text(), &line, error.position);
         }
         (None, ..) => {}
     }
@@ -121,9 +121,9 @@ pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> 
 pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let armed = definition::boolean(text).ok_or(Errno::Invalid)?;
     let before = session.events.may_be_armed();
-    session.events.set_armed(armed)?;
+    session.events.set_may_be_armed(armed)?;
     session.instances.set_armed(armed).inspect_err(|_| {
         // There was memory for this before.
-        let _ = session.events.set_armed(before);
+        let _ = session.events.set_may_be_armed(before);
     })
 }

@@ -171,11 +171,11 @@ pub(super) fn write_page_size(_: &mut Session, _: &[&str], text: &str) -> Result
 }
 
 pub(super) fn read_errors(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(session.events.errors().write(out)?)
+    Ok(session.events.problems().write(out)?)
 }
 
 /// Clears the log of errors.
 pub(super) fn clear_errors(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
-    session.events.clear_errors();
+    session.events.clear_problems();
     Ok(())
 }

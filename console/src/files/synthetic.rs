@@ -101,7 +101,7 @@ fn carry_out(session: &mut Session, line: &str, command: Command) -> Result<(), 
 /// Logs the error of a line.
 fn refuse(session: &mut Session, line: &str, synthetic::Error { problem, column }: synthetic::Error) -> Errno {
     if problem != synthetic::Problem::OutOfMemory {
-        session.events.refuse("synthetic_events", &problem, line, column);
+        session.events.log_problem("synthetic_events", &problem, line, column);
     }
     problem.errno()
 }

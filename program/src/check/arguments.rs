@@ -1,5 +1,5 @@
-//! `print(args)` and `print(locals)`: all arguments of a function, all its locals that have a place there, or all fields
-//! of a static event, by their names.
+//! `print(args)` and `print(locals)`: all arguments of a function, all its locals that have a place there, or all
+//! fields of a static event, by their names.
 
 use alloc::string::String;
 use alloc::vec::Vec;

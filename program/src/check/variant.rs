@@ -53,8 +53,8 @@ impl Clause<'_, '_> {
     }
 
     /// Returns the comparison of the tag of an enum with that of a variant: it holds exactly if they are equal, or
-    /// unequal if `operator` is [`Operator::Unequal`]. `wanted` is the tag of the variant, and `values` are those of all
-    /// variants that have one.
+    /// unequal if `operator` is [`Operator::Unequal`]. `wanted` is the tag of the variant, and `values` are those of
+    /// all variants that have one.
     pub fn has_tag(
         &mut self,
         operator: Operator,

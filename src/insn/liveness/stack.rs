@@ -5,6 +5,7 @@ use core::ops::Range;
 use super::Read;
 use super::walk::{DEPTH, STEPS_MAX};
 use crate::insn::classify;
+use crate::insn::decode::Instruction;
 use crate::insn::op::{Indirect, Op};
 use crate::insn::registers::{RegisterAccess, Registers, StackPointer};
 use crate::insn::verdict::Verdict;
@@ -53,10 +54,8 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
             StackPointer::FromFrame(distance) => frame.ok_or(Undetermined::Moved)? + distance,
             StackPointer::Unknown => return Err(Undetermined::Moved),
         };
-        /// ADD x29, sp, without its immediate.
-        const SET_FRAME: u32 = 0x9100_03fd;
-        if word & !(0xfff << 10) == SET_FRAME {
-            frame = Some(height + i64::from(word >> 10 & 0xfff));
+        if let Some(Instruction::AddImmediate { rd: 29, rn: 31, addend }) = Instruction::decode(word) {
+            frame = Some(height + addend);
         } else if RegisterAccess::under(verdict, word).writes.intersects(Registers::x(29)) {
             frame = None;
         }

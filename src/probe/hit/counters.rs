@@ -53,6 +53,9 @@ impl Counters {
     /// Sink for hits that belong to no probe. Never read.
     pub(crate) const SINK: Self = Self(Cpu::SINK);
 
+    /// Words that stay zero: where a pool has its spares before it gets places for them.
+    pub(crate) const NO_SPARE: Self = Self(Cpu::NO_SPARE);
+
     /// Returns the distance, in bytes, from the state of a CPU to its counts.
     pub(crate) const fn distance(self) -> u64 {
         self.0 as u64
@@ -107,8 +110,8 @@ impl Counters {
         missed
     }
 
-    /// Makes `next` the counts that follow these in a list, until [`unlink`](Self::unlink) is called. These belong to no
-    /// probe meanwhile, and are zero: the hits on CPU 0 hold the link.
+    /// Makes `next` the counts that follow these in a list, until [`unlink`](Self::unlink) is called. These belong to
+    /// no probe meanwhile, and are zero: the hits on CPU 0 hold the link.
     #[inline]
     pub(crate) fn link(self, next: Self) {
         self.on(0).hits.store(next.0 as u64, Relaxed);

@@ -1,8 +1,9 @@
 //! The state that each CPU keeps between the two breakpoints of a hit, and while handlers run.
 //!
 //! The hit path runs with interrupts masked from its first instruction to its last, and so does an instruction that is
-//! stepped in its slot. So only the CPU itself uses its state, but for the counts of probes at its end, and a task cannot
-//! migrate to another CPU in the middle of a hit. The fields are atomic because the language considers statics shared; no ordering is needed.
+//! stepped in its slot. So only the CPU itself uses its state, except for the counts and spare instances of probes at
+//! its end, and a task cannot migrate to another CPU in the middle of a hit. The fields are atomic because the language
+//! considers statics shared; no ordering is needed.
 //!
 //! | `busy` | `stepping` | `post_point` | |
 //! |---|---|---|---|
@@ -43,21 +44,24 @@ pub struct Cpu {
     interrupt_masks: AtomicU64,
     /// Sink for hits that belong to no probe.
     sink: Counts,
+    /// Zero: no spare instance.
+    no_spare: Counts,
     /// What the CPU knows of its watchpoints.
     #[cfg(feature = "watchpoints")]
     pub(in crate::probe) watchpoints: WatchpointState,
-    /// The counts of the first probes, in what is left of the memory of the state.
+    /// The counts and spares of the first probes, in what is left of the memory of the state.
     counts: [Counts; Cpu::COUNTS],
 }
 
-/// Bytes of the state in front of `counts`: five words, the sink, and what the CPU knows of its watchpoints.
+/// Bytes of the state in front of `counts`: five words, the sink, the absent spare, and what the CPU knows of its
+/// watchpoints.
 const END: usize = {
     #[cfg(feature = "watchpoints")]
     const WATCHPOINTS: usize = size_of::<WatchpointState>();
     #[cfg(not(feature = "watchpoints"))]
     const WATCHPOINTS: usize = 0;
     let words = (5 * size_of::<u64>()).next_multiple_of(align_of::<Counts>());
-    (words + size_of::<Counts>() + WATCHPOINTS).next_multiple_of(align_of::<Counts>())
+    (words + 2 * size_of::<Counts>() + WATCHPOINTS).next_multiple_of(align_of::<Counts>())
 };
 
 /// In `busy`: an instruction is being stepped.
@@ -106,6 +110,7 @@ impl Cpu {
     // step after which post-handlers are called.
     pub(super) const STEP: usize = offset_of!(Self, stepping);
     pub(super) const SINK: usize = offset_of!(Self, sink);
+    pub(super) const NO_SPARE: usize = offset_of!(Self, no_spare);
     /// The number of probes whose counts are a part of the state, and the offset of the first of them.
     pub(in crate::probe) const COUNTS: usize = (STRIDE - END) / size_of::<Counts>();
     pub(super) const COUNTS_OFFSET: usize = offset_of!(Self, counts);
@@ -120,6 +125,7 @@ impl Cpu {
             post_point: AtomicPtr::new(ptr::null_mut()),
             interrupt_masks: AtomicU64::new(0),
             sink: Counts::new(),
+            no_spare: Counts::new(),
             #[cfg(feature = "watchpoints")]
             watchpoints: WatchpointState::new(),
             counts: [const { Counts::new() }; Self::COUNTS],

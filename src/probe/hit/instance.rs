@@ -1,10 +1,10 @@
 //! The instances of a return probe: one for each call that can be in progress, allocated when the probe is registered.
 //!
-//! A free instance is the spare of a CPU, or in a shared list. Every CPU can have one spare, which it keeps in memory of
-//! its own: the instance of a call that has returned on it. The next call that begins there takes it, by
-//! compare-and-swap, because a CPU that finds no other instance takes one of another CPU. So calls that do not overlap
-//! take and give back the same instance, in a few instructions, and no cache line moves between CPUs. The instances
-//! that are nobody's spare are in a list that all CPUs share.
+//! A free instance is the spare of a CPU, or in a shared list. Every CPU has a place for one spare, in memory of its
+//! own: the instance of a call that has returned on it. The CPU's next call takes the spare, by compare-and-swap,
+//! because a CPU that finds no other instance takes the spare of another CPU. So calls that do not overlap take and
+//! give back the same instance, in a few instructions, and no cache line moves between CPUs before a pool is exhausted.
+//! All other free instances are in the shared list.
 //!
 //! The list is a stack of indices with a tag, changed by compare-and-swap. The tag changes with every operation.
 //! Without it, an instance could be taken, given back and be on top again, with another successor, between the load and
@@ -17,7 +17,9 @@ use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::counters::{Counters, Counts};
+use super::counters::Counters;
+#[cfg(not(all(test, loom)))]
+use super::counters::Counts;
 use super::cpu::Cpu;
 use super::returns::ReturnProbe;
 use super::trampoline;
@@ -44,8 +46,8 @@ pub(crate) struct Instance {
     /// The virtual address at which `kretprobe_lean` goes on when the call returns: code of the owner; code that leaves
     /// the call to the trampoline; or code that only returns.
     code: AtomicU64,
-    /// The distance from the state of a CPU to the pointer to its spare in the owner's pool, in bytes.
-    spare: AtomicU64,
+    /// The distance from the state of a CPU to the place of its spare in the owner's pool, in bytes.
+    spare_distance: AtomicU64,
     /// The probe that owns the instance.
     owner: AtomicPtr<ReturnProbe>,
     index: u32,
@@ -53,7 +55,7 @@ pub(crate) struct Instance {
 }
 
 // The assembly stores and loads the first two fields as a pair, the next two, and the second and third; it loads `code`
-// and `spare` as a pair, and `spare` and `owner`.
+// and `spare_distance` as a pair, and `spare_distance` and `owner`.
 const _: () = {
     // The atomics of a model are larger.
     let is_model = cfg!(all(test, loom));
@@ -72,7 +74,7 @@ impl Instance {
     pub(in crate::probe) const NEXT: usize = offset_of!(Self, next);
     #[cfg(target_os = "none")]
     pub(super) const CODE: usize = offset_of!(Self, code);
-    pub(super) const SPARE: usize = offset_of!(Self, spare);
+    pub(super) const SPARE: usize = offset_of!(Self, spare_distance);
     pub(super) const OWNER: usize = offset_of!(Self, owner);
 
     /// [`hit`](Self::hit): the hit has put only this instance into the list. The assembly stores a zero.
@@ -91,7 +93,7 @@ impl Instance {
             next: AtomicPtr::default(),
             hit: AtomicU64::new(Self::ALONE),
             code: AtomicU64::new(trampoline::lean_unusual_address()),
-            spare: AtomicU64::new(0),
+            spare_distance: AtomicU64::new(0),
             owner: AtomicPtr::default(),
             index,
             next_free: AtomicU32::new(if index + 1 == count { NONE } else { index + 1 }),
@@ -113,7 +115,9 @@ const NONE: u32 = u32::MAX;
 /// The instances of one return probe, and the words of private data that each has.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    spares: Spares,
+    spares: SparePlaces,
+    /// The number of CPUs. The hit path asks nothing of the platform that may be probed.
+    cpus: usize,
     instances: AliasableBox<[Instance]>,
     data: Box<[UnsafeCell<u64>]>,
     data_words: usize,
@@ -121,80 +125,83 @@ pub(crate) struct Pool {
     free: AtomicU64,
 }
 
-/// Where a pool has the spare of each CPU. It lies where counts would, so that each CPU finds it as it finds counts, by
-/// its distance from the state of the CPU. A pool has these places once its probe is being registered.
+/// The places for the spares of a pool, one for each CPU, allocated like counts: each CPU finds its own at a distance
+/// from its state.
 #[cfg(not(all(test, loom)))]
 #[derive(Debug)]
-struct Spares(Counters);
+struct SparePlaces(Counters);
 
 #[cfg(not(all(test, loom)))]
-impl Spares {
+impl SparePlaces {
+    /// Returns places without spares, which nothing is stored to.
     const fn none() -> Self {
-        Self(Counters::SINK)
+        Self(Counters::NO_SPARE)
     }
 
     fn new(words: Counters) -> Self {
         Self(words)
     }
 
-    /// Returns the spare of the CPU with the number `cpu`, which is below the number of CPUs.
+    /// Returns the place of the CPU with the number `cpu`, which is below the number of CPUs.
     #[inline]
-    fn on(&self, cpu: usize) -> &Spare {
-        Self::spare(self.0.on(cpu))
+    fn on(&self, cpu: usize) -> &SparePlace {
+        Self::place(self.0.on(cpu))
     }
 
-    /// Returns the spare of `cpu`.
+    /// Returns the place of `cpu`.
     #[inline]
-    fn of(&self, cpu: &Cpu) -> &Spare {
-        Self::spare(self.0.of(cpu))
+    fn of(&self, cpu: &Cpu) -> &SparePlace {
+        Self::place(self.0.of(cpu))
     }
 
     #[inline]
-    fn spare(counts: &Counts) -> &Spare {
-        // SAFETY: counts are two words that may change while they are shared, and a spare is one such word. The counts
-        // of a pool belong to it alone, from `Pool::set_spares` on.
+    fn place(counts: &Counts) -> &SparePlace {
+        // SAFETY: counts are two words that may change while they are shared, and a place is one such word. It holds
+        // null or an instance of the pool: the caller of `Pool::set_spares` guarantees that nothing else stores there.
         unsafe { &*ptr::from_ref(counts).cast() }
     }
 }
 
-/// The spares of a pool in a model, which knows only of words that it has made itself.
+/// The same in a model: loom tracks only its own atomics, so they are allocated here.
 #[cfg(all(test, loom))]
 #[derive(Debug)]
-struct Spares(Box<[Spare]>);
+struct SparePlaces(Box<[SparePlace]>);
 
 #[cfg(all(test, loom))]
-impl Spares {
+impl SparePlaces {
     fn none() -> Self {
         Self(Box::default())
     }
 
     fn new(_: Counters) -> Self {
-        Self((0..crate::platform::cpus()).map(|_| Spare::default()).collect())
+        Self((0..platform::cpus()).map(|_| SparePlace::default()).collect())
     }
 
-    fn on(&self, cpu: usize) -> &Spare {
+    fn on(&self, cpu: usize) -> &SparePlace {
         &self.0[cpu]
     }
 
-    fn of(&self, cpu: &Cpu) -> &Spare {
+    fn of(&self, cpu: &Cpu) -> &SparePlace {
         self.on((ptr::from_ref(cpu).addr() - Cpu::first().addr()) / size_of::<Cpu>())
     }
 }
 
-/// The spare of a CPU: a free instance that it has given back, or null.
+/// The place for the spare of a CPU: a free instance that it has given back, or null.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-struct Spare(AtomicPtr<Instance>);
+struct SparePlace(AtomicPtr<Instance>);
 
-impl Spare {
-    /// Takes the instance out, if there is one.
+impl SparePlace {
+    /// Takes the spare, if there is one.
     #[inline]
     fn take<'a>(&self) -> Option<&'a Instance> {
         let mut found = self.0.load(Relaxed);
         while !found.is_null() {
             // The instance may have been taken and given back since the load: it is still the same instance, and free.
             match self.0.compare_exchange_weak(found, ptr::null_mut(), Acquire, Relaxed) {
-                // SAFETY: the pool of this spare owns the instances, which live as long as the pool.
+                // SAFETY: only instances of the pool are stored here (`Pool::set_spares`, `keep` and the assembly).
+                // They live as long as the pool, which is not freed before every CPU has been held outside the hit
+                // path; and the words are zeroed before they serve another pool.
                 Ok(_) => return unsafe { found.as_ref() },
                 Err(current) => found = current,
             }
@@ -202,11 +209,11 @@ impl Spare {
         None
     }
 
-    /// Makes a free instance the spare, if there is none. Returns whether there was none. Only the CPU whose spare it is
-    /// calls it.
+    /// Stores a free instance here, unless there is a spare already. Returns whether it was stored. To be called only
+    /// by the CPU of this place.
     #[inline]
     fn keep(&self, instance: &Instance) -> bool {
-        // There is none between the load and the store, because other CPUs only take it.
+        // Nothing is stored here between the load and the store: other CPUs only take the spare.
         let is_empty = self.0.load(Relaxed).is_null();
         if is_empty {
             self.0.store(ptr::from_ref(instance).cast_mut(), Release);
@@ -219,25 +226,31 @@ impl Spare {
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Makes a pool of `instances`, made by [`Instance::free`], each with `data_words` words of `data`. None can be taken
-    /// before [`set_spares`](Self::set_spares) has been called.
+    /// Makes a pool of `instances`, made by [`Instance::free`], each with `data_words` words of `data`. None can be
+    /// taken before [`set_spares`](Self::set_spares) has been called.
     pub(crate) fn new(instances: Box<[Instance]>, data: Box<[UnsafeCell<u64>]>, data_words: usize) -> Self {
-        let instances = AliasableBox::new(instances);
-        Self { spares: Spares::none(), instances, data, data_words, free: AtomicU64::new(NONE.into()) }
+        let (instances, free) = (AliasableBox::new(instances), AtomicU64::new(NONE.into()));
+        Self { spares: SparePlaces::none(), cpus: 0, instances, data, data_words, free }
     }
 
-    /// Gives the pool its places for spares, in counts that are zero and belong to nothing else. All instances are free
-    /// then: the first ones are spares, the others in the shared list.
-    pub(super) fn set_spares(&mut self, words: Counters) {
-        self.spares = Spares::new(words);
-        let cpus = platform::cpus();
-        for (cpu, instance) in (0..cpus).zip(self.instances.iter()) {
+    /// Gives the pool its places for spares. All instances are free then: the first ones are spares, the others in the
+    /// shared list.
+    ///
+    /// # Safety
+    ///
+    /// `words` are counts that are zero, and that nothing but this pool uses until they have been
+    /// [reset](Counters::reset), after every CPU was held outside the hit path and none of the pool's calls is in
+    /// progress.
+    pub(super) unsafe fn set_spares(&mut self, words: Counters) {
+        self.spares = SparePlaces::new(words);
+        self.cpus = platform::cpus();
+        for (cpu, instance) in (0..self.cpus).zip(self.instances.iter()) {
             self.spares.on(cpu).0.store(ptr::from_ref(instance).cast_mut(), Relaxed);
         }
         for instance in self.instances.iter() {
-            instance.spare.store(words.distance(), Relaxed);
+            instance.spare_distance.store(words.distance(), Relaxed);
         }
-        let first = if self.instances.len() > cpus { cpus as u32 } else { NONE };
+        let first = if self.instances.len() > self.cpus { self.cpus as u32 } else { NONE };
         self.free.store(first.into(), Relaxed);
     }
 
@@ -264,20 +277,21 @@ impl Pool {
     }
 
     #[inline]
-    fn spare(&self, cpu: &Cpu) -> &Spare {
+    fn spare(&self, cpu: &Cpu) -> &SparePlace {
         self.spares.of(cpu)
     }
 
-    /// Returns the spares of all CPUs.
+    /// Returns the places of all CPUs.
     #[inline]
-    fn spares(&self) -> impl Iterator<Item = &Spare> {
-        (0..platform::cpus()).map(|cpu| self.spares.on(cpu))
+    fn spares(&self) -> impl Iterator<Item = &SparePlace> {
+        (0..self.cpus).map(|cpu| self.spares.on(cpu))
     }
 
     /// Takes a free instance, with its data set to zero; `None` if there is no free instance. `cpu` is this CPU.
     #[inline]
     pub(super) fn take(&self, cpu: &Cpu) -> Option<&Instance> {
-        let instance = self.spare(cpu).take().or_else(|| self.pop()).or_else(|| self.spares().find_map(Spare::take))?;
+        let instance =
+            self.spare(cpu).take().or_else(|| self.pop()).or_else(|| self.spares().find_map(SparePlace::take))?;
         // SAFETY: this function has just taken the instance, so it is the only holder.
         for word in unsafe { &mut *self.data(instance) } {
             // SAFETY: `word` is a reference, so it can be written to. The store is volatile so that the loop does not
@@ -357,14 +371,25 @@ fn successor(free: u64, index: u32) -> u64 {
 /// Makes a pool as a registered probe has it.
 #[cfg(test)]
 pub(super) fn test_pool(count: u32, data_words: usize) -> Pool {
-    use super::counters::STRIDE;
-    // The counts are never freed.
-    let words: Vec<Counts> =
-        iter::repeat_with(Counts::new).take(STRIDE * platform::cpus() / size_of::<Counts>()).collect();
     let mut pool = crate::probe::kretprobe::make_pool(count, data_words).unwrap();
-    // SAFETY: there is `STRIDE` for each CPU.
-    pool.set_spares(unsafe { Counters::new(NonNull::from_ref(words.leak()).cast()) });
+    // SAFETY: the words are new and zero, and never used again; a model uses none.
+    unsafe { pool.set_spares(test_places()) };
     pool
+}
+
+/// Returns counts that are never freed.
+#[cfg(all(test, not(loom)))]
+fn test_places() -> Counters {
+    use super::counters::STRIDE;
+    let count = STRIDE * platform::cpus() / size_of::<Counts>();
+    let words: Vec<Counts> = iter::repeat_with(Counts::new).take(count).collect();
+    // SAFETY: there is `STRIDE` for each CPU.
+    unsafe { Counters::new(NonNull::from_ref(words.leak()).cast()) }
+}
+
+#[cfg(all(test, loom))]
+fn test_places() -> Counters {
+    Counters::NO_SPARE
 }
 
 #[cfg(all(test, loom))]

@@ -69,8 +69,8 @@ pub(crate) struct Point {
     /// call is followed to its return for [`returns`](Self::returns); 0 otherwise. At most one of `entry` and
     /// `shortcut` is not 0.
     pub(crate) entry: u64,
-    /// The distance from the state of a CPU to its spare of the first armed probe, if that is a return probe, the only
-    /// armed probe, and does nothing at the entry but follow the call; 0 otherwise.
+    /// If the only armed probe is a return probe that does nothing at the entry but follow the call: the distance from
+    /// the state of a CPU to the place of its spare of that probe. Otherwise 0.
     pub(crate) returns: u64,
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in the instruction's page.

@@ -226,9 +226,10 @@ pub(crate) struct ReturnProbe {
     /// The places for the spares of `pool`, from [`register`](Self::register) on.
     spares: Counters,
     /// The virtual address of the probe's code, or of code that leaves the call to the trampoline. `kretprobe_lean`
-    /// goes on where the instance says: there; at code that leaves the call to the trampoline, if
-    /// [`leave_to_handler`](Self::leave_to_handler) has asked for that; or at code that only returns, after
-    /// [`retire`](Self::retire).
+    /// goes on at the address in the instance. That is this one, or
+    ///
+    /// - of code that leaves the call to the trampoline, after [`leave_to_handler`](Self::leave_to_handler);
+    /// - of code that only returns, after [`retire`](Self::retire).
     usual: AtomicU64,
 }
 
@@ -262,9 +263,13 @@ impl ReturnProbe {
         Self { pool, handler, counters, result, function, data, entry, is_given, obstacle, spares, usual }
     }
 
-    /// Sets the counters of the returns, the places for spares, which are counts that are zero, the word `data` that
-    /// handlers get, and what listings show as the obstacle, and makes the instances the probe's.
-    pub(crate) fn register(
+    /// Sets the counters of the returns, the places for spares, the word `data` that handlers get, and what listings
+    /// show as the obstacle, and makes the instances the probe's.
+    ///
+    /// # Safety
+    ///
+    /// `spares` keeps the contract of [`Pool::set_spares`].
+    pub(crate) unsafe fn register(
         owned: &mut AliasableBox<Self>,
         counters: Counters,
         spares: Counters,
@@ -274,7 +279,8 @@ impl ReturnProbe {
         // SAFETY: the box is borrowed mutably, and no instance points to the probe yet.
         let probe = unsafe { owned.place().as_mut() };
         (probe.counters, probe.spares, probe.data, probe.obstacle) = (counters, spares, data, obstacle);
-        probe.pool.set_spares(spares);
+        // SAFETY: the caller guarantees what `spares` are (see # Safety).
+        unsafe { probe.pool.set_spares(spares) };
         owned.pool.adopt(owned.place());
     }
 
@@ -346,7 +352,7 @@ impl ReturnProbe {
         self.entry.is_none() && self.pool.data_words() == 0
     }
 
-    /// Returns where each CPU finds its spare instance.
+    /// Returns the places for the spares of the pool.
     pub(crate) fn spares(&self) -> Counters {
         self.spares
     }

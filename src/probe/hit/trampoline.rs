@@ -166,6 +166,12 @@ pub(crate) fn kretprobe() -> Range<usize> {
     kretprobe_lean_address() as usize..&raw const routines::kretprobe_end as usize
 }
 
+/// Returns the virtual addresses of the routine that calls handlers of results.
+#[inline]
+pub(crate) fn result() -> Range<usize> {
+    result_address() as usize..&raw const routines::kretprobe_end as usize
+}
+
 /// Returns the virtual addresses at which the trampolines have no frame. There, interrupts may be unmasked; or they are
 /// masked, and no handler returns there.
 #[inline]

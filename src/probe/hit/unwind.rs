@@ -67,10 +67,10 @@ pub(crate) fn restart(frame: &mut TrapFrame, read: impl Fn(u64) -> Option<u64>) 
 }
 
 /// Returns the stack pointer with which a function was entered whose return has led to `pc`, in the trampoline before
-/// it has a frame. `sp` is the current stack pointer.
+/// it has a frame, or at the first store of the routine for results. `sp` is the current stack pointer.
 #[inline]
 pub(crate) fn entered_with(pc: usize, sp: u64) -> u64 {
-    let has_room = pc as u64 > trampoline::kretprobe_address();
+    let has_room = pc as u64 > trampoline::kretprobe_address() && !trampoline::result().contains(&pc);
     sp.wrapping_add(if has_room { TrapFrame::SIZE as u64 } else { 0 })
 }
 

@@ -640,7 +640,7 @@ impl RegistryEntry {
         inserted: Option<&Inserted>,
         arena: &mut Arena,
     ) -> Option<Result<Execution, NotRelocatable>> {
-        let followed = Followed { spare: probe.spares().distance(), to_return: probe.trampoline() };
+        let followed = Followed { spare_distance: probe.spares().distance(), to_return: probe.trampoline() };
         let kind = follower::cell(inserted)?;
         let (address, checked, guard) = (self.address, &self.checked, self.guard());
         self.new_front(form, kind, arena, |cell, words| {

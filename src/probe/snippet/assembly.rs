@@ -65,8 +65,8 @@ impl Inserted {
     }
 
     /// Fills in the words, up to the stub, of a cell at the virtual address `cell`: the snippet for the instruction of
-    /// `checked` at the virtual address `address`. `guard` applies to both places. Returns how many bytes before the stub
-    /// the snippet begins.
+    /// `checked` at the virtual address `address`. `guard` applies to both places. Returns how many bytes before the
+    /// stub the snippet begins.
     pub(in crate::probe) fn build(
         &self,
         cell: usize,
@@ -110,8 +110,8 @@ impl Inserted {
         Ok((4 * (stub - start)) as u16)
     }
 
-    /// Writes the words that count the hit: in a part of the state of the CPU, or at the distance from there that is the
-    /// first number of the cell.
+    /// Writes the words that count the hit: in a part of the state of the CPU, or at the distance from there that is
+    /// the first number of the cell.
     fn count(&self, out: &mut Writer<'_>) {
         const CPU: u8 = Snippet::CPU;
         match (self.snippet().atomics, self.counters.offset_in_state()) {
@@ -198,7 +198,7 @@ impl Inserted {
         self.count(out);
     }
 
-    /// Writes the numbers that are loaded: the distance to the counts, the operand, and the numbers of the steps.
+    /// Writes the numbers of the cell: the distance to the counts, the operand, and the numbers of the steps.
     pub(in crate::probe) fn numbers(&self, out: &mut Writer<'_>) {
         out.number(self.counters.distance());
         out.number(self.insertion.operand());

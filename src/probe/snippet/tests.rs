@@ -23,7 +23,7 @@ const CELL_OF_CPU: Step = Step::Instruction(compute::compute(Binary::Add, 12, Sn
 
 /// Returns counts that are no part of the states of CPUs.
 fn far_counters() -> Counters {
-    // SAFETY: nothing counts there.
+    // SAFETY: the snippets are not executed, so no CPU accesses the counts.
     unsafe { Counters::new(NonNull::dangling()) }
 }
 
@@ -58,7 +58,7 @@ fn listing(steps: &[Step], is_masked: bool, atomics: bool) -> Vec<String> {
     listing_with(Counters::SINK, steps, is_masked, atomics)
 }
 
-/// The same, of a snippet that counts hits in `counters`.
+/// Returns the same instructions of a snippet that counts hits in `counters`.
 fn listing_with(counters: Counters, steps: &[Step], is_masked: bool, atomics: bool) -> Vec<String> {
     let snippet = Snippet::with(steps, is_masked, atomics, false).unwrap();
     let (words, before) = built(&snippet, 0x1234, counters);

@@ -32,7 +32,7 @@ test!(
 
 /// Why hits of a program with return probes are missed.
 const MISSED: &str = "another hit was being handled on the same CPU, too many calls of the function were in progress, \
-                      or a task ended within a call";
+                      or a call did not return";
 
 #[inline(never)]
 fn end_within(_: u64) {

@@ -1,4 +1,4 @@
-//! What is written to the files of events, and how it changes what their handlers do.
+//! The settings of events: which are enabled, their filters and triggers, and the restriction of all.
 //!
 //! An event may have several probes. They share one [`Settings`], and each has its own plan. A change makes a new plan
 //! for each probe, arms or disarms the probes, waits until no hit can be using the old plans, and drops those.
@@ -47,7 +47,7 @@ pub struct Services {
     pub functions: FindFunction,
 }
 
-/// What is set for events, each alone and all together.
+/// The settings of events, of each and of all together.
 #[derive(Debug)]
 pub(super) struct Controls {
     /// The settings of all events that were ever enabled or got a filter or triggers.
@@ -129,8 +129,8 @@ impl Controls {
         settings.plan(restricted.as_ref(), context, &|number| recorder.source(number))
     }
 
-    /// Makes the plan of a new probe of the event `name`. Without settings the event is disabled, and only the filter
-    /// in the definition counts.
+    /// Makes the plan of a new probe of the event `name`. An event without settings is disabled: its plan is the one
+    /// that it has when it is enabled, so that its stub need not be compiled again.
     pub(super) fn plan_of(
         &self,
         name: Name<'_>,
@@ -138,9 +138,10 @@ impl Controls {
         address: u64,
         gate: Option<&Filter>,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
-        match self.get(name) {
-            Some(settings) => self.plan(settings, recorder, address, gate, &[]),
-            None => {
+        match (self.get(name), gate) {
+            (Some(settings), _) => self.plan(settings, recorder, address, gate, &[]),
+            (None, None) => Ok(None),
+            (None, Some(_)) => {
                 let context = ProbeContext { gate, ..ProbeContext::INSIDE };
                 Settings::new(true)?.plan(None, context, &|number| recorder.source(number))
             }
@@ -151,17 +152,17 @@ impl Controls {
 impl<P: Armed> Events<P> {
     /// Returns the problems of what was written.
     #[must_use]
-    pub fn errors(&self) -> &ErrorLog {
+    pub fn problems(&self) -> &ErrorLog {
         &self.controls.errors
     }
 
     /// Forgets the problems of what was written.
-    pub fn clear_errors(&mut self) {
+    pub fn clear_problems(&mut self) {
         self.controls.errors.clear();
     }
 
     /// Logs the problem of `command`, which was written to `place`.
-    pub fn refuse(&mut self, place: &str, problem: &dyn core::fmt::Display, command: &str, column: usize) {
+    pub fn log_problem(&mut self, place: &str, problem: &dyn core::fmt::Display, command: &str, column: usize) {
         self.controls.errors.add((self.controls.services.now)(), place, problem, command, column);
     }
 
@@ -223,7 +224,7 @@ impl<P: Armed> Events<P> {
     /// # Errors
     ///
     /// Fails if there is no memory to arm one.
-    pub fn set_armed(&mut self, armed: bool) -> Result<(), Errno> {
+    pub fn set_may_be_armed(&mut self, armed: bool) -> Result<(), Errno> {
         let draft = self.draft_of_all()?;
         let before = mem::replace(&mut self.controls.disarmed, !armed);
         self.commit(draft).inspect_err(|_| self.controls.disarmed = before)
@@ -364,7 +365,7 @@ impl<P: Armed> Events<P> {
     }
 
     fn refuse_filter(&mut self, text: &str, error: &filter::Error) -> Errno {
-        self.refuse(filter::FILTER_LOG, &error.problem, text, error.column.min(text.len()));
+        self.log_problem(filter::FILTER_LOG, &error.problem, text, error.column.min(text.len()));
         Errno::Invalid
     }
 
@@ -374,6 +375,14 @@ impl<P: Armed> Events<P> {
     pub fn is_busy(&self, other: &Event<P>) -> bool {
         let Definition { group, event, .. } = other.definition();
         self.controls.get((group, event)).is_some_and(Settings::is_armed) || self.is_recorded(other)
+    }
+
+    /// Whether a trigger of another event can enable the event, or change its histograms.
+    #[must_use]
+    pub fn is_targeted(&self, other: &Event<P>) -> bool {
+        let name = name(other);
+        let others = self.controls.of_events.iter().filter(|of_event| !of_event.is(name));
+        self.settings(name).is_some_and(|target| others.clone().any(|of_event| of_event.settings.count_of(target) > 0))
     }
 
     /// Whether a trigger records the event, which is a synthetic one.

@@ -218,7 +218,7 @@ impl<P: Armed> Event<P> {
     /// # Errors
     ///
     /// Returns the errors of [`Armed::set_enabled`].
-    pub fn set_enabled(&self, enabled: bool) -> Result<(), P::Error> {
+    pub(crate) fn set_enabled(&self, enabled: bool) -> Result<(), P::Error> {
         match &self.probe {
             Some(probe) => probe.set_enabled(enabled),
             None if self.is_static() => Ok(()),

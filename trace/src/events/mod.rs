@@ -1,4 +1,4 @@
-//! Events: the definitions, their probes, what is set for them, and what the probes have counted.
+//! Events: their definitions, probes and settings, and what the probes have counted.
 //!
 //! As in Linux, an event does nothing until it is enabled, and it cannot be removed while it is enabled. Several
 //! definitions under one name, with the same arguments at several places, are several probes of one event. Each of them
@@ -357,13 +357,13 @@ impl<P: Armed> Events<P> {
         (self.last.saturating_add(1)..=u16::MAX).chain(FIXED + 1..=self.last).find(is_free)
     }
 
-    /// Removes the probes that `removal` matches. Returns how many there were. `is_used` says whether an event is in use
-    /// elsewhere.
+    /// Removes the probes that `removal` matches, and the settings of events without probes. Returns how many there
+    /// were. `is_used` says whether an event is in use in another trace.
     ///
     /// # Errors
     ///
-    /// Returns [`Problem::Busy`] if an event that is in use would lose its last probe, or an event that is not to be
-    /// removed the event that it is on. Then none is removed.
+    /// Returns [`Problem::Busy`] if an event that is in use would lose its last probe, or if an event that stays is on
+    /// an event that would. Then none is removed.
     pub fn remove(&mut self, removal: &Removal, is_used: &dyn Fn(&Event<P>) -> bool) -> Result<usize, Problem> {
         if self.is_in_use(removal, &|event| self.is_busy(event) || is_used(event)) {
             return Err(Problem::Busy);
@@ -422,7 +422,7 @@ impl<P: Armed> Events<P> {
     }
 
     /// Whether what `removal` matches cannot be removed: an event that `is_used` would lose its last probe, or an event
-    /// that stays the event that it is on.
+    /// that stays is on an event that would.
     pub fn is_in_use(&self, removal: &Removal, is_used: &dyn Fn(&Event<P>) -> bool) -> bool {
         let is_meant = |event: &Event<P>| event.is_of_probe() && removal.matches(&event.definition);
         let is_kept = |definition: &Definition| !removal.matches(definition);

@@ -42,8 +42,8 @@ impl<P: Armed> Events<P> {
         Ok(Ok(()))
     }
 
-    /// Removes the synthetic event of this name; `None` removes all. Returns how many there were. `is_used` says whether
-    /// an event is in use elsewhere.
+    /// Removes the synthetic event of this name; `None` removes all. Returns how many there were. `is_used` says
+    /// whether an event is in use in another trace.
     ///
     /// # Errors
     ///

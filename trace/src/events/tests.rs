@@ -752,7 +752,7 @@ fn returns_are_left_to_the_handler_exactly_while_there_is_a_plan() {
     enable(&mut controlled, true);
     set(&mut controlled, "x < 5", usize::MAX).unwrap();
     let Controlled { events } = &mut controlled;
-    events.reset(|_| true);
+    events.reset_settings(|_| true);
     assert_left(&controlled, true, "reset");
 }
 
@@ -845,7 +845,7 @@ fn the_filter_of_a_group_is_that_of_its_events_that_can_have_it() {
     let refused = "x == 1\n^\nparse_error: Couldn't find or set field in one of a subsystem's events\n";
     assert_eq!(filters(&events), ["x == 1\n", refused, ""]);
     let mut log = String::new();
-    events.errors().write(&mut log).unwrap();
+    events.problems().write(&mut log).unwrap();
     assert!(log.contains("event filter parse error: error: Couldn't find or set field in one"), "{log}");
     events.set_group_filter("g", "0").unwrap();
     assert_eq!(filters(&events), ["none\n", "none\n", ""]);

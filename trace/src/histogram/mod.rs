@@ -30,14 +30,14 @@ pub use expression::Scope;
 pub(crate) use expression::{Content, Needed, OPERANDS_MAX, Op, OtherEvents, Reference, VariableSource};
 pub use parse::{Command, Definition};
 pub(crate) use shared::{NO_ROOM, Shared};
-pub(crate) use table::{CELL, Cell, CounterTable, Keys, MULTIPLIER, Numbers, Store};
+pub(crate) use table::{CELL, Cell, CounterTable, EXPONENTS, Keys, MULTIPLIER, Numbers, Store};
 pub(crate) use variables::{BoundAction, Setting, VariableUse};
 
 use crate::fetch::RegisterPart;
 use crate::filter::{HitString, Number};
 use crate::ring::Rings;
 use parse::{Modifier, Sort, Sum};
-use table::{EXPONENTS, Shape};
+use table::Shape;
 
 /// The largest number of values besides hits.
 const VALUES_MAX: usize = 2;

@@ -19,7 +19,7 @@ use super::VALUES_MAX;
 use crate::atomic::{AtomicU64, zeroed};
 
 /// The number of exponents: 0 to 63.
-pub(super) const EXPONENTS: u64 = 64;
+pub(crate) const EXPONENTS: u64 = 64;
 
 /// The factor of hashes. It is odd, with bits all over: the upper bits of a product depend on all bits of the other
 /// factor.

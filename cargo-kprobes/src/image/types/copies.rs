@@ -73,7 +73,8 @@ pub fn of(
     inlined: &mut InlinedFunctions,
 ) -> Vec<InlinedCopy> {
     let mut found = Vec::new();
-    // The blocks and copies to be searched, each with the instructions of the copy that it is in. Empty for the function.
+    // The blocks and copies to be searched, each with the instructions of the copy that it is in. Empty for the
+    // function.
     let mut pending: Vec<(Index, Vec<Range<u32>>)> = vec![(function, Vec::new())];
     while let Some((block, around)) = pending.pop() {
         let entries = layouts.entries;

@@ -36,8 +36,8 @@ pub struct FunctionVariables<'f> {
 }
 
 impl FunctionVariables<'_> {
-    /// Adds the locals of a block, or of the function itself, whose scope is `scope`. Of a function that was also inlined,
-    /// LLVM leaves out the blocks without instructions (`LexicalScopes`), so the locals of these hide none.
+    /// Adds the locals of a block, or of the function itself, whose scope is `scope`. Of a function that was also
+    /// inlined, LLVM leaves out the blocks without instructions (`LexicalScopes`), so the locals of these hide none.
     pub fn add_block(&mut self, layouts: &mut Layouts<'_>, block: Index, scope: &[Range<u32>]) {
         let entries = layouts.entries;
         for local in entries.children(block, gimli::DW_TAG_variable) {

@@ -34,8 +34,8 @@ impl Watched {
     }
 }
 
-/// CPU 0 takes all instances, its own spare, those of the shared list and the spare of CPU 1, while CPU 1 takes and gives
-/// back twice.
+/// CPU 0 takes all instances, its own spare, those of the shared list and the spare of CPU 1, while CPU 1 takes and
+/// gives back twice.
 fn exchange() -> Model {
     Model::new(|| {
         let watched = Watched::new(2);

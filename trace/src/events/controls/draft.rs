@@ -146,7 +146,7 @@ impl<P: Armed> Events<P> {
     /// Resets the settings of all events whose probes are all `meant`: they are disabled, and have no filter and no
     /// triggers. This never fails. If there is no memory for a new plan, a call that has begun is still handled by the
     /// old one.
-    pub fn reset(&mut self, meant: impl Fn(&Definition) -> bool) {
+    pub fn reset_settings(&mut self, meant: impl Fn(&Definition) -> bool) {
         let Self { events, controls, .. } = self;
         for of_event in &mut controls.of_events {
             let mut probes = events.iter().filter(|event| !event.is_static() && is(event, of_event)).peekable();

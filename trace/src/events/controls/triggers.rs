@@ -298,7 +298,7 @@ impl<P: Armed> Events<P> {
         let logged = error.before.into_iter().chain([(error.problem, error.column)]);
         if let Ok(place) = fallible::format(format_args!("hist:{group}:{event}")) {
             for (problem, column) in logged.filter(|(problem, _)| problem.is_logged()) {
-                self.refuse(&place, &problem, command, column);
+                self.log_problem(&place, &problem, command, column);
                 // Without memory, the log is the only report.
                 self.controls.refused.retain(|refused| refused.name() != (group, event));
                 let refused = RefusedHistogram::new((group, event), &problem, command);

@@ -75,7 +75,7 @@ fn no_list_has_an_event_of_commands() {
     events.write_events(false, &mut out).unwrap();
     assert_eq!(out, "p:kprobes/one f\nkprobes:one\n");
     // Neither what disarms probes nor what enables or removes all events changes it.
-    events.set_armed(false).unwrap();
+    events.set_may_be_armed(false).unwrap();
     events.set_enabled(None, None, false).unwrap();
     remove_all(events, None).unwrap();
     assert_eq!(events.set_trigger(("", "0x1000"), "traceon"), Err(Errno::NotFound));

@@ -15,7 +15,7 @@ fn state(Controlled { events }: &Controlled) -> String {
     let mut text = String::new();
     events.write_definitions(&mut text).unwrap();
     events.write_profile(&mut text).unwrap();
-    events.errors().write(&mut text).unwrap();
+    events.problems().write(&mut text).unwrap();
     for event in events.iter() {
         let Definition { group, event: name, .. } = event.definition();
         event.format().write(&mut text, name, event.number()).unwrap();
@@ -112,7 +112,7 @@ fn what_there_is_no_memory_for_is_not_set() {
     for (file, text) in tried(CHANGES) {
         allocations += each(&mut controlled, text, |controlled| change(controlled, file, text));
     }
-    allocations += each(&mut controlled, "disarm", |Controlled { events }| events.set_armed(false));
+    allocations += each(&mut controlled, "disarm", |Controlled { events }| events.set_may_be_armed(false));
     assert!(cfg!(miri) || allocations > 200, "{allocations}");
 }
 
@@ -171,7 +171,7 @@ fn events_are_removed_without_memory() {
     let before = REGISTERED.with_borrow(Vec::len);
     let Ok(Some(Command::Remove(removal))) = parse("-:g/") else { panic!("it is read") };
     with_memory(0, || {
-        events.reset(|definition| removal.matches(definition));
+        events.reset_settings(|definition| removal.matches(definition));
         let removed = events.remove(&removal, &|_| false);
         removed
     })

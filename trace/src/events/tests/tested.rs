@@ -265,7 +265,7 @@ fn a_synthetic_event_forgets_what_was_on_it() {
     };
     assert_eq!(sent(&controlled), (true, 1));
     let Controlled { events } = &mut controlled;
-    events.reset(|definition| definition.event == "on");
+    events.reset_settings(|definition| definition.event == "on");
     assert_eq!(remove(events, "-:on"), Ok(1));
     assert_eq!(sent(&controlled), (false, 0));
     hit(0x1000, 2);

@@ -18,10 +18,10 @@ impl Controlled {
 
     /// Returns what the log has for a refused trigger: each problem, and the text above its caret.
     fn refused(&mut self, event: &str, text: &str) -> Vec<String> {
-        self.events.clear_errors();
+        self.events.clear_problems();
         assert_eq!(self.trigger(event, text), Err(Errno::Invalid), "{text}");
         let mut log = String::new();
-        self.events.errors().write(&mut log).unwrap();
+        self.events.problems().write(&mut log).unwrap();
         let lines: Vec<&str> = log.lines().collect();
         let shown = lines.chunks(3).map(|entry| {
             let problem = entry[0].split("error: ").nth(1).unwrap();

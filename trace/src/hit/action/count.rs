@@ -10,7 +10,7 @@ use super::{HitState, load};
 use crate::atomic::AtomicU64;
 use crate::filter::HitString;
 use crate::histogram::{
-    Cell, CounterTable, Histogram, Key, Keys, MULTIPLIER, Numbers, Source, Store, Tally, Transform,
+    Cell, CounterTable, EXPONENTS, Histogram, Key, Keys, MULTIPLIER, Numbers, Source, Store, Tally, Transform,
 };
 use crate::hit::Registers;
 use crate::trigger::{BoundTrigger, Plan};
@@ -242,11 +242,11 @@ impl Transform {
 }
 
 /// Returns the exponent of the smallest power of two that is not below the number. Numbers above 2⁶³ have none, and are
-/// counted with 0 and 1, as in Linux on this architecture: `hist_field_log2` in `trace_events_hist.c` shifts 1 by 64
-/// bits then, which does not shift it at all.
+/// counted with 0 and 1, as in Linux on this architecture: `roundup_pow_of_two` shifts 1 by 64 bits then, which does
+/// not shift it at all.
 #[inline(always)]
 fn exponent(number: u64) -> u64 {
-    u64::from((64 - number.wrapping_sub(1).leading_zeros()) % 64)
+    (64 - u64::from(number.wrapping_sub(1).leading_zeros())) % EXPONENTS
 }
 
 #[inline(always)]
