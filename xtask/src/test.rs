@@ -135,13 +135,12 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         return Ok(report.finish(&wanted, options.durations));
     }
     let name = options.board.as_deref().or(options.configuration.as_deref().map(|_| board::DEFAULT));
-    let mut boards = match name {
+    let boards = match name {
         Some(name) => vec![Board::load(name)?],
         None => Board::emulated()?,
     };
     if let Some(name) = &options.configuration {
         boards.iter().try_for_each(|board| board.configuration(name).map(|_| ()))?;
-        boards.iter_mut().for_each(|board| board.configurations.retain(|one| one.name == *name));
     }
     let prefixes: Vec<String> =
         boards.iter().flat_map(|board| board.configurations.iter().map(|one| board.prefix(one))).collect();
@@ -162,7 +161,9 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     for board in &boards {
         let is_meant = |one: &board::Configuration| {
             let is_named = options.configuration.is_some() || wanted.names(&board.prefix(one));
-            wanted.may_have(&board.prefix(one)) && (!one.is_large || options.thorough || is_named)
+            options.configuration.as_ref().is_none_or(|name| one.name == *name)
+                && wanted.may_have(&board.prefix(one))
+                && (!one.is_large || options.thorough || is_named)
         };
         let mut configurations = board.configurations.iter().filter(|one| is_meant(one)).peekable();
         if configurations.peek().is_none() {

@@ -210,7 +210,7 @@ impl<'a> Targets<'a> {
         let mut others = Vec::new();
         let profile = workspace::other_profile();
         let cpus = named.traits.cpus;
-        let plain = named.board.cpus(named.board.configuration(BASE).unwrap_or(named.configuration));
+        let plain = named.board.cpus(named.board.configuration(BASE)?);
         for session in sessions::all(&named.board.name, cpus, cpus == plain)? {
             let of_other_profile = profile.as_ref().filter(|_| session.is_of_default_profile);
             let of_other_profile = of_other_profile
