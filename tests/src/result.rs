@@ -8,6 +8,7 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{self, Fallback, Mode, Return};
 use aarch64_kprobes::{Call, Decision, Kretprobe};
 use alloc::vec::Vec;
+use kprobes_console::symbol;
 use runtime::sync::IrqLock;
 use runtime::{backtrace, smp, task};
 
@@ -329,5 +330,32 @@ test!(
         };
         assert_eq!(position(inner_address) + 1, position(outer_address), "{trace:x?}");
         assert!(!trace.iter().any(|&address| probe::is_trampoline(address)), "{trace:x?}");
+    }
+);
+
+test!(
+    fn an_overflow_in_the_routine_that_calls_a_handler_is_shown_at_the_caller() {
+        static ROUTINE: AtomicU64 = AtomicU64::new(0);
+        static PLACES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+        // The routine has not stored anything yet.
+        extern "C" fn trace(returned: &Return) {
+            note(returned);
+            let mut frame = TrapFrame::ZERO;
+            (frame.pc, frame.sp, frame.x[29]) =
+                (ROUTINE.load(Relaxed), returned.stack_pointer(), returned.frame_pointer());
+            frame.record = [frame.x[29], frame.pc];
+            let shown = backtrace::of_frame(&frame).addresses().next().unwrap_or(0);
+            PLACES[0].store(shown as u64, Relaxed);
+            PLACES[1].store(returned.return_address() as u64, Relaxed);
+        }
+        let routine = symbol::find("kretprobe_result").next().expect("it is in the image");
+        ROUTINE.store(routine.address, Relaxed);
+        // Of two calls in progress, only the inner one has returned.
+        let _outer = Kretprobe::at(fixture::TAIL_CALL.address()).register().unwrap();
+        let _probe = Kretprobe::at(fixture::IDENTITY.address()).result(trace).register().unwrap();
+        fixture::TAIL_CALL.call(1);
+        assert_eq!(LEAN.load(Relaxed), 1);
+        let [shown, expected] = PLACES.each_ref().map(|place| place.load(Relaxed));
+        assert_eq!(shown, expected, "{shown:#x} and {expected:#x}");
     }
 );
