@@ -48,6 +48,7 @@
 //
 // | module | what it owns |
 // |---|---|
+// | `dialog`, `commands` | the dialog at the prompt, and the list of all commands |
 // | `screen` | writing to the console |
 // | `help` | the text of `help` |
 // | `completion` | what the tab key completes |
@@ -75,8 +76,10 @@ macro_rules! println {
 mod arguments;
 mod census;
 pub mod command;
+mod commands;
 mod completion;
 mod coverage;
+mod dialog;
 mod disassembly;
 mod everything;
 mod files;
@@ -110,6 +113,6 @@ mod types;
 mod why;
 pub mod words;
 
+pub use dialog::run;
 pub use host::{Host, init};
 pub use prologue::is_caller_in_x30;
-pub use session::run;
