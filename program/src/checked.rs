@@ -7,7 +7,7 @@ use core::fmt;
 use kprobes_vm::ir::{Code, Type};
 
 use crate::config::{Config, StackFormat};
-use crate::report::Piece;
+use crate::conversion::Piece;
 use crate::syntax::Probe;
 use kprobes_types::TypeId;
 

@@ -5,9 +5,11 @@
 
 use kprobes_vm::maps::KEYS_MAX;
 
-use crate::check::TEXT_MAX;
 use crate::error::{Error, Problem};
 use crate::syntax::{Setting, SettingValue, Spanned};
+
+/// The maximum length of a string value, in bytes.
+pub(crate) const TEXT_MAX: usize = 127;
 
 /// The settings of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

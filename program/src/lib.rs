@@ -18,6 +18,7 @@
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
 //! | [`config`] | the settings at the top of a program |
+//! | [`conversion`] | the conversions of `printf` |
 //!
 //! # Use
 //!
@@ -38,6 +39,7 @@ pub mod builtins;
 pub mod check;
 pub mod checked;
 pub mod config;
+pub mod conversion;
 pub mod error;
 // The names of bpftrace that this language lacks, with the nearest replacement.
 mod foreign;

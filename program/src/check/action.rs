@@ -15,8 +15,9 @@ use super::value::{UNSIGNED, number};
 use super::variable::Group;
 use crate::builtins::{Role, find};
 use crate::checked::{ASSERTION_STATUS, Action, EXIT_STATUSES, PrintKind};
+use crate::conversion::{Conversion, Piece, Shown};
 use crate::error::{Error, Problem, Span};
-use crate::report::{self, Conversion, Piece, Shown};
+use crate::report;
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 
 impl Clause<'_, '_> {

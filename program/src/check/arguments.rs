@@ -12,8 +12,8 @@ use super::value::Value;
 use super::variable::{Group, copies_at};
 use super::{Instruction, VariableScope};
 use crate::checked::{Action, PrintKind};
+use crate::conversion::{Conversion, Piece, Shown};
 use crate::error::{Error, Listed, Problem, Span};
-use crate::report::{Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm};
 
 impl Clause<'_, '_> {

@@ -8,7 +8,8 @@ use kprobes_symbols::names::matches;
 use kprobes_vm::ir::{Arithmetic, Builtin, Op, Operand, Register, Type};
 
 use super::clause::Clause;
-use super::value::{TEXT_MAX, UNSIGNED, Value, text_words};
+use super::value::{UNSIGNED, Value, text_words};
+use crate::config::TEXT_MAX;
 use crate::error::{Described, Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Probe};
 

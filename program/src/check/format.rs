@@ -8,8 +8,8 @@ use core::str::Chars;
 use fallible::OutOfMemory;
 use kprobes_vm::ir::Type;
 
+use crate::conversion::{Conversion, Piece, Shown};
 use crate::error::{Noun, Problem};
-use crate::report::{Conversion, Piece, Shown};
 
 /// The maximum width and precision, in characters.
 const WIDTH_MAX: usize = 255;

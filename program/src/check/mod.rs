@@ -43,7 +43,6 @@ use crate::syntax::{Probe, Program, Spanned};
 use clause::Clause;
 use map::PartialMap;
 use shapes::Shapes;
-pub(crate) use value::TEXT_MAX;
 
 /// The functions of the image.
 pub trait Symbols {

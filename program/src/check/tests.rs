@@ -7,9 +7,9 @@ use std::vec::Vec;
 use aarch64_kprobes::event::Event;
 use kprobes_vm::ir::{Op, Operand};
 
-use super::value::TEXT_MAX;
 use super::{Symbols, check};
 use crate::builtins::{CALLS, Role, words};
+use crate::config::TEXT_MAX;
 use crate::error::{Noun, Problem, Span};
 use crate::syntax::parse;
 use crate::tests::{SimulatedImage, is_tried, tried};

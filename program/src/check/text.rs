@@ -6,8 +6,9 @@ use kprobes_vm::ir::{Comparison, MapValue, Op, Operand, Type, Word};
 
 use super::clause::Clause;
 use super::rust_place::RustPlace;
-use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, number, text_words};
+use super::value::{SIGNED, UNSIGNED, Value, number, text_words};
 use crate::checked::RustValue;
+use crate::config::TEXT_MAX;
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm};
 

@@ -5,6 +5,7 @@ use alloc::string::String;
 use kprobes_vm::ir::{Arithmetic, FRAME_WORDS, OPS_MAX, Op, Operand, Type, Word};
 
 use super::clause::Clause;
+use crate::config::TEXT_MAX;
 use crate::error::{Error, Noun, Problem, Span};
 
 /// A value.
@@ -203,9 +204,6 @@ impl Clause<'_, '_> {
         Ok(Value { at: Operand::Word(first), of: Type::Text { words } })
     }
 }
-
-/// The maximum length of a string value, in bytes.
-pub(crate) const TEXT_MAX: usize = 127;
 
 /// Returns the number of words of a string of `bytes` bytes and its terminating zero; `None` if the string is too long.
 pub(super) fn text_words(bytes: usize) -> Option<u8> {

@@ -3,7 +3,6 @@
 //! This code runs in a task: it allocates, and its time is not bounded. Without memory it returns the error of a
 //! writer; what precedes has been written then.
 
-mod conversion;
 mod debug;
 mod entries;
 mod histogram;
@@ -22,11 +21,11 @@ use kprobes_vm::counted::counted;
 use kprobes_vm::ir::{LOOP_OPS_MAX, MapValue, Type};
 use kprobes_vm::maps::{Masked, Record, Store};
 
-pub use conversion::{Conversion, Piece, Shown};
 pub(crate) use time::is_known as is_time_format;
 
 use crate::checked::{Action, Checked, PrintKind, RustValue};
 use crate::config::{StackFormat, StackMode};
+use crate::conversion::{Shown, lossy};
 
 /// The start of a line that `errorf` writes.
 pub(crate) const ERROR: &str = "ERROR: ";
@@ -411,16 +410,6 @@ fn bytes(words: &[u64], characters: bool, escaped: bool, out: &mut dyn Write) ->
 fn string(words: &[u64]) -> Result<String, OutOfMemory> {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0);
     lossy(&fallible::collect(bytes)?)
-}
-
-/// Returns `bytes` as text, with a replacement character for invalid UTF-8.
-fn lossy(bytes: &[u8]) -> Result<String, OutOfMemory> {
-    let mut text = Text::default();
-    for chunk in bytes.utf8_chunks() {
-        let replacement = if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
-        write!(text, "{}{replacement}", chunk.valid()).map_err(|_| OutOfMemory)?;
-    }
-    Ok(text.0)
 }
 
 /// Splits `words` into the words of a value of type `of`, and the rest.

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use core::fmt::{self, Write};
 
+use fallible::{OutOfMemory, Text};
 use kprobes_vm::hit::extend;
 use kprobes_vm::ir::Type;
 
@@ -96,7 +97,7 @@ impl Conversion {
                 let length = self.precision.and_then(|most| text.char_indices().nth(most)).map(|(at, _)| at);
                 return self.pad(text.get(..length.unwrap_or(text.len())).unwrap_or(text), out);
             }
-            Shown::Character => return self.pad(&super::lossy(&[value as u8])?, out),
+            Shown::Character => return self.pad(&lossy(&[value as u8])?, out),
             Shown::Signed => {
                 let signed = extended(true).cast_signed();
                 let sign = match signed {
@@ -138,4 +139,14 @@ impl Conversion {
         let width = self.width;
         if self.left { write!(out, "{text:<width$}") } else { write!(out, "{text:>width$}") }
     }
+}
+
+/// Returns `bytes` as text, with a replacement character for invalid UTF-8.
+pub(crate) fn lossy(bytes: &[u8]) -> Result<String, OutOfMemory> {
+    let mut text = Text::default();
+    for chunk in bytes.utf8_chunks() {
+        let replacement = if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
+        write!(text, "{}{replacement}", chunk.valid()).map_err(|_| OutOfMemory)?;
+    }
+    Ok(text.0)
 }
