@@ -12,7 +12,7 @@ use super::call::{map, written};
 use super::clause::Clause;
 use super::format;
 use super::value::{UNSIGNED, number};
-use super::variable::Group;
+use super::variable_group::VariableGroup;
 use crate::builtins::{Role, find};
 use crate::checked::{ASSERTION_STATUS, Action, EXIT_STATUSES, PrintKind};
 use crate::conversion::{Conversion, Piece, Shown};
@@ -198,7 +198,9 @@ impl Clause<'_, '_> {
                 self.emit(Action::PrintMap { map, top, divisor }, Word(0), 0, span)
             }
             _ if !rest.is_empty() => Err(what.span.error(Problem::NotAMap)),
-            ExpressionForm::Builtin(name) if let Some(group) = Group::of(name) => self.print_group(group, what.span),
+            ExpressionForm::Builtin(name) if let Some(group) = VariableGroup::of(name) => {
+                self.print_group(group, what.span)
+            }
             ExpressionForm::Map(reference) => {
                 let (map, key) = self.entry(&reference.name, &reference.keys, what.span)?;
                 let key_words = self.checker.maps.get(usize::from(map)).and_then(|known| known.keys.as_ref());

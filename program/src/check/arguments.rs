@@ -9,7 +9,8 @@ use kprobes_vm::ir::{FRAME_WORDS, Type, Word};
 
 use super::clause::Clause;
 use super::value::Value;
-use super::variable::{Group, copies_at};
+use super::variable::copies_at;
+use super::variable_group::VariableGroup;
 use super::{Instruction, VariableScope};
 use crate::checked::{Action, PrintKind};
 use crate::conversion::{Conversion, Piece, Shown};
@@ -19,11 +20,11 @@ use crate::syntax::{Expression, ExpressionForm};
 impl Clause<'_, '_> {
     /// Compiles the print of a group, which prints a record. A value that cannot be shown, or for which the frame has
     /// no room left, is replaced by the reason or by `…`.
-    pub fn print_group(&mut self, group: Group, span: Span) -> Result<(), Error> {
+    pub fn print_group(&mut self, group: VariableGroup, span: Span) -> Result<(), Error> {
         let names = match group {
-            Group::Arguments if self.is_at_events() => self.field_names(span)?,
-            Group::Arguments => self.argument_names(span)?,
-            Group::Locals => self.local_names(span)?,
+            VariableGroup::Arguments if self.is_at_events() => self.field_names(span)?,
+            VariableGroup::Arguments => self.argument_names(span)?,
+            VariableGroup::Locals => self.local_names(span)?,
         };
         let first = self.free;
         let (mut pieces, mut text, mut separator) = (Vec::new(), String::new(), "{ ");
@@ -69,7 +70,7 @@ impl Clause<'_, '_> {
     /// each argument is looked up.
     fn argument_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
         let (function, at) = self.first_place(span)?;
-        let names = match self.copy_names(Group::Arguments, at, span)? {
+        let names = match self.copy_names(VariableGroup::Arguments, at, span)? {
             Some(names) => names,
             None => {
                 let names = function.arguments().map(|argument| argument.name).filter(|name| !name.is_empty());
@@ -92,8 +93,13 @@ impl Clause<'_, '_> {
 
     /// Returns the names of a group in the innermost copy at an instruction that has any there, each once. `None` if no
     /// copy has.
-    fn copy_names(&self, group: Group, at: Instruction, span: Span) -> Result<Option<Vec<&'static str>>, Error> {
-        let (is_argument, offset) = (group == Group::Arguments, at.offset());
+    fn copy_names(
+        &self,
+        group: VariableGroup,
+        at: Instruction,
+        span: Span,
+    ) -> Result<Option<Vec<&'static str>>, Error> {
+        let (is_argument, offset) = (group == VariableGroup::Arguments, at.offset());
         let copies = copies_at(self.types(span)?, at).map_err(|problem| span.error(problem))?;
         let is_last = at.scope != VariableScope::All;
         for (_, copy) in copies {
@@ -115,7 +121,7 @@ impl Clause<'_, '_> {
     fn local_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
         let (_, at) = self.first_place(span)?;
         let none = span.error(Problem::Unknown { why: Unknown::OptimizedOut });
-        if let Some(names) = self.copy_names(Group::Locals, at, span)? {
+        if let Some(names) = self.copy_names(VariableGroup::Locals, at, span)? {
             return if names.is_empty() { Err(none) } else { Ok(names) };
         }
         let all = self.types(span)?.variables(at.function).ok_or(span.error(Problem::NoTypes))?;

@@ -23,6 +23,7 @@ mod swap;
 mod text;
 mod value;
 mod variable;
+mod variable_group;
 mod variant;
 
 use alloc::string::String;

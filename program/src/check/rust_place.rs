@@ -10,7 +10,7 @@ use kprobes_vm::ir::{Arithmetic, Builtin, Op, Operand, Type};
 use super::clause::Clause;
 use super::place::Spot;
 use super::value::{UNSIGNED, Value};
-use super::variable::Group;
+use super::variable_group::VariableGroup;
 use crate::checked::RustValue;
 use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Probe};
@@ -72,7 +72,7 @@ impl Clause<'_, '_> {
                 ExpressionForm::Builtin(root) if root == "retval" => {
                     self.field_of_result(name, of.span, span).map(Some)
                 }
-                ExpressionForm::Builtin(root) if let Some(group) = Group::of(root) => {
+                ExpressionForm::Builtin(root) if let Some(group) = VariableGroup::of(root) => {
                     self.variable_of_function(group, name, span).map(Some)
                 }
                 _ => {

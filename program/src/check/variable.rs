@@ -11,6 +11,7 @@ use kprobes_types::{Argument, InlinedCopy, Source, TypeId, Types, Unknown, Value
 use super::clause::{Clause, is_on_instructions};
 use super::place::Spot;
 use super::rust_place::RustPlace;
+use super::variable_group::VariableGroup;
 use super::{Instruction, VariableScope};
 use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::Probe;
@@ -21,46 +22,10 @@ const PLACES_MAX: usize = 64;
 /// The register with the base of a function's frame (AAPCS64, section 6.4.6).
 const FRAME_POINTER: u8 = 29;
 
-/// The names of a function's variables: there is an argument and a local of the same name in some functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
-    /// `args`.
-    Arguments,
-    /// `locals`.
-    Locals,
-}
-
-impl Group {
-    /// Returns the group that a builtin stands for.
-    pub fn of(builtin: &str) -> Option<Self> {
-        match builtin {
-            "args" => Some(Self::Arguments),
-            "locals" => Some(Self::Locals),
-            _ => None,
-        }
-    }
-
-    /// Returns the problem that there is no variable of a name, but there are these.
-    fn none(self, names: Listed) -> Problem {
-        match self {
-            Self::Arguments => Problem::NoArgument { names },
-            Self::Locals => Problem::NoLocal { names },
-        }
-    }
-
-    /// Returns the builtin.
-    pub fn builtin(self) -> &'static str {
-        match self {
-            Self::Arguments => "args",
-            Self::Locals => "locals",
-        }
-    }
-}
-
 impl Clause<'_, '_> {
     /// Returns an argument or a local by its name.
     #[inline(never)]
-    pub fn variable_of_function(&mut self, group: Group, name: &str, span: Span) -> Result<RustPlace, Error> {
+    pub fn variable_of_function(&mut self, group: VariableGroup, name: &str, span: Span) -> Result<RustPlace, Error> {
         self.allow(self.allowed.variables, Problem::VariableAway, span)?;
         let types = self.types(span)?;
         let find = |function: &_, at| variable_at(types, function, at, group, name);
@@ -145,10 +110,10 @@ fn variable_at(
     types: &'static Types<'static>,
     function: &kprobes_types::Function<'static>,
     at: Instruction,
-    group: Group,
+    group: VariableGroup,
     name: &str,
 ) -> Result<Argument<'static>, Problem> {
-    let (is_argument, offset) = (group == Group::Arguments, at.offset());
+    let (is_argument, offset) = (group == VariableGroup::Arguments, at.offset());
     let in_frame = |found: Argument<'static>| {
         let is_there = |register| match register {
             FRAME_POINTER => at.has_frame,
@@ -169,8 +134,8 @@ fn variable_at(
         }
     }
     let none = match group {
-        Group::Arguments => group.none(Listed::Arguments(types, at.function)),
-        Group::Locals => group.none(Listed::Locals(types, at.function)),
+        VariableGroup::Arguments => group.none(Listed::Arguments(types, at.function)),
+        VariableGroup::Locals => group.none(Listed::Locals(types, at.function)),
     };
     // At the entry, the calling convention tells more than the debugging information.
     if is_argument && at.looked_up == at.function {
