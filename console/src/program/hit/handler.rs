@@ -21,8 +21,7 @@ pub(crate) struct Handlers {
 }
 
 /// The handlers that interpret the clause.
-pub(crate) const INTERPRETER: Handlers =
-    Handlers { entered: entered, reached: reached, left: left, returned: returned, called: called };
+pub(crate) const INTERPRETER: Handlers = Handlers { entered, reached, left, returned, called };
 
 /// Runs a clause at the first instruction of a function, with the registers that a call passes.
 #[unsafe(link_section = ".kprobes.text.handlers.program_entered")]
