@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_is_seen_is_what_the_decoders_say() {
-        let (mut random, mut compared) = (Random::new(0x11_4c_a6e), 0);
+        let (mut random, mut compared) = (Random::new(0x114c_a6e5), 0);
         for number in 0..if cfg!(miri) { 2_000 } else { 2_000_000 } {
             let random = random.next() as u32;
             // Some words of each kind are rare.

@@ -172,8 +172,7 @@ fn events_are_removed_without_memory() {
     let Ok(Some(Command::Remove(removal))) = parse("-:g/") else { panic!("it is read") };
     with_memory(0, || {
         events.reset_settings(|definition| removal.matches(definition));
-        let removed = events.remove(&removal, &|_| false);
-        removed
+        events.remove(&removal, &|_| false)
     })
     .unwrap();
     assert_eq!((events.iter().count(), before - REGISTERED.with_borrow(Vec::len)), (3, 3));
