@@ -281,17 +281,10 @@ impl Pool {
         self.spares.of(cpu)
     }
 
-    /// Returns the places of all CPUs.
-    #[inline]
-    fn spares(&self) -> impl Iterator<Item = &SparePlace> {
-        (0..self.cpus).map(|cpu| self.spares.on(cpu))
-    }
-
     /// Takes a free instance, with its data set to zero; `None` if there is no free instance. `cpu` is this CPU.
     #[inline]
     pub(super) fn take(&self, cpu: &Cpu) -> Option<&Instance> {
-        let instance =
-            self.spare(cpu).take().or_else(|| self.pop()).or_else(|| self.spares().find_map(SparePlace::take))?;
+        let instance = self.spare(cpu).take().or_else(|| self.pop()).or_else(|| self.take_any_spare())?;
         // SAFETY: this function has just taken the instance, so it is the only holder.
         for word in unsafe { &mut *self.data(instance) } {
             // SAFETY: `word` is a reference, so it can be written to. The store is volatile so that the loop does not
@@ -299,6 +292,19 @@ impl Pool {
             unsafe { ptr::from_mut(word).write_volatile(0) };
         }
         Some(instance)
+    }
+
+    /// Takes the spare of any CPU; `None` if there is none. At some levels of optimization the compiler does not inline
+    /// the iterators of `core`, which can be probed, so this is a loop without them.
+    fn take_any_spare(&self) -> Option<&Instance> {
+        let mut cpu = 0;
+        while cpu < self.cpus {
+            if let Some(instance) = self.spares.on(cpu).take() {
+                return Some(instance);
+            }
+            cpu += 1;
+        }
+        None
     }
 
     /// Gives back an instance that [`take`](Self::take) has returned, and that is not in any list any more. `cpu` is
@@ -351,7 +357,7 @@ impl Pool {
     /// While calls begin on other CPUs, the number may be that of no moment. If none can begin any more, it is not less
     /// than that of the calls in progress after this.
     pub(crate) fn taken(&self) -> u32 {
-        let in_spares = self.spares().filter(|spare| !spare.0.load(Acquire).is_null()).count();
+        let in_spares = (0..self.cpus).filter(|&cpu| !self.spares.on(cpu).0.load(Acquire).is_null()).count();
         let mut free = self.free.load(Acquire) as u32;
         let in_list = iter::from_fn(|| {
             free = self.instances.get(free as usize)?.next_free.load(Relaxed);
