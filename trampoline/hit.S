@@ -1,20 +1,27 @@
 // The usual hits of probes, in as few instructions as possible, and the common routines of the stubs of optimized
 // probes.
 //
-// Included after frame.S. Constants: FRAME_*        offsets in the frame, from frame.S; also FRAME_PSTATE, which
-// FRAME_WRITTEN and FRAME_CALLED_FOR follow POINT_*        offsets in `Point`. At its beginning are the handler and the
-// counts of its first armed probe. POINT_ADDRESS is that armed probe's address, which the post-handler follows. FULL
-// and LEAN are each a handler and its counts. The slot follows SHORTCUT. OPERANDS are three doublewords. INSTANCE_*
-// offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and SPARE follows CODE, and
-// OWNER follows SPARE TABLE_*        offsets in `Table`: the number of pages follows BASE ENTRY_*        offsets in
-// `Entry`: ARGUMENTS and the registers after them; CPU, then the armed probe; LINK, then the masks CPU_STEP
-// offset in `Cpu` of: stepping, slot, post_point, interrupt_masks. `busy` is at its beginning CPU_STEPPING   the value
-// of `busy` while a step is in progress after which a post-handler is called FULL_CELL      distance from the return
-// address of a full stub's call to the word with the address of the point's cell FULL_COPY      distance from the
-// return address of a full stub's call to the copy of the instruction LEAN_CELL      like FULL_CELL, for a lean stub
-// and for a stub that follows FOLLOW_SIZE    bytes of stack that a stub that follows makes room for kprobes_cpu_offset,
-// kprobes_calls_offset   absolute symbols: offsets from the address in TPIDR_EL1 of the word with the address of the
-// CPU's state, and of the word with the newest call of the task
+// Included after frame.S. Constants:
+//   FRAME_*        offsets in the frame, from frame.S; also FRAME_PSTATE, which FRAME_WRITTEN and FRAME_CALLED_FOR
+//                  follow
+//   POINT_*        offsets in `Point`. At its beginning are the handler and the counts of its first armed probe.
+//                  POINT_ADDRESS is that armed probe's address, which the post-handler follows. FULL and LEAN are each
+//                  a handler and its counts. The slot follows SHORTCUT. OPERANDS are three doublewords.
+//   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and SPARE
+//                  follows CODE, and OWNER follows SPARE
+//   TABLE_*        offsets in `Table`: the number of pages follows BASE
+//   ENTRY_*        offsets in `Entry`: ARGUMENTS and the registers after them; CPU, then the armed probe; LINK, then
+//                  the masks
+//   CPU_STEP       offset in `Cpu` of: stepping, slot, post_point, interrupt_masks. `busy` is at its beginning
+//   CPU_STEPPING   the value of `busy` while a step is in progress after which a post-handler is called
+//   FULL_CELL      distance from the return address of a full stub's call to the word with the address of the point's
+//                  cell
+//   FULL_COPY      distance from the return address of a full stub's call to the copy of the instruction
+//   LEAN_CELL      like FULL_CELL, for a lean stub and for a stub that follows
+//   FOLLOW_SIZE    bytes of stack that a stub that follows makes room for
+//   kprobes_cpu_offset, kprobes_calls_offset   absolute symbols: offsets from the address in TPIDR_EL1 of the word with
+//                                              the address of the CPU's state, and of the word with the newest call of
+//                                              the task
 //
 // The unusual cases are left to Rust. src/probe/hit/mod.rs is the reference for what happens here.
 //
