@@ -1,9 +1,12 @@
-//! What a command is: a name, a function that runs it, and its help.
+//! What a command is: a name, a function that runs it, and its help. And the registered commands.
 
 use core::fmt;
 
+use spin::Once;
+
+use crate::nearest::nearest;
 use crate::session::Session;
-use crate::words::{Failure, Words};
+use crate::words::{Failure, Word, Words};
 
 /// A function that runs a command. The words are those after the command's name.
 pub type Run = fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>;
@@ -113,4 +116,31 @@ impl Command {
         }
         (self.run)(session, words)
     }
+}
+
+/// The commands of the console, and those of the kernel.
+static COMMANDS: Once<[&[Command]; 2]> = Once::new();
+
+/// Registers all commands. Later calls have no effect.
+pub(crate) fn register(console: &'static [Command], kernel: &'static [Command]) {
+    COMMANDS.call_once(|| [console, kernel]);
+}
+
+/// Returns the registered commands: those of the console, then those of the kernel.
+pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
+    COMMANDS.get().into_iter().flatten().copied().flatten()
+}
+
+/// Looks up the command named `word`.
+///
+/// # Errors
+///
+/// No command has this name. The error suggests a similar one.
+pub(crate) fn find(word: Word<'_>) -> Result<&'static Command, Failure> {
+    let names = || all().map(|command| command.name);
+    let found = all().find(|command| command.name == word.text);
+    found.ok_or_else(|| match nearest(word.text, names()) {
+        Some(name) => word.failure(format_args!("there is no command `{}`; did you mean `{name}`?", word.text)),
+        None => word.failure(format_args!("there is no command `{}`; `help` lists them", word.text)),
+    })
 }

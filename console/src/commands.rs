@@ -1,12 +1,10 @@
-//! All commands.
+//! The console's own commands.
 
 use crate::command::Command;
-use crate::host::host;
-use crate::nearest::nearest;
-use crate::words::{Failure, Word};
 use crate::{coverage, dialog, everything, files, help, probes, source, symbols, trace, why};
 
-static COMMANDS: [Command; 22] = [
+/// The commands, in the order of `help`.
+pub(crate) static COMMANDS: [Command; 22] = [
     Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C or the end of a command", trace::trace)
         .example("trace 'kprobe:blk::* { @[func] = count(); }' -c console")
         .more(
@@ -83,22 +81,3 @@ static COMMANDS: [Command; 22] = [
     Command::new("exit", "", "leave the console that `console` began", dialog::exit),
     Command::new("help", "[NAME]", "this list, or help for a command or a file", help::help).example("help trace"),
 ];
-
-/// Returns all commands: those of the console, then those of the kernel.
-pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
-    COMMANDS.iter().chain(host().commands())
-}
-
-/// Looks up the command named `word`.
-///
-/// # Errors
-///
-/// No command has this name. The error suggests a similar one.
-pub(crate) fn find(word: Word<'_>) -> Result<&'static Command, Failure> {
-    let names = || all().map(|command| command.name);
-    let found = all().find(|command| command.name == word.text);
-    found.ok_or_else(|| match nearest(word.text, names()) {
-        Some(name) => word.failure(format_args!("there is no command `{}`; did you mean `{name}`?", word.text)),
-        None => word.failure(format_args!("there is no command `{}`; `help` lists them", word.text)),
-    })
-}

@@ -4,13 +4,12 @@ use alloc::string::String;
 use core::fmt;
 use core::mem;
 
-use crate::host::host;
 use crate::input::{self, Foreground};
 use crate::line_editor::{LineEditor, LineRefusal};
 use crate::screen::Screen;
 use crate::session::{PROMPT, Session};
 use crate::words::{Failure, Words};
-use crate::{commands, files, probes};
+use crate::{command, files, output, probes};
 
 /// Reads lines and runs them, forever. [`init`](crate::init) must have been called.
 ///
@@ -61,7 +60,7 @@ fn show(failure: &Failure, line: &str) {
 
 impl Session {
     fn read_line(&mut self) -> Result<String, LineRefusal> {
-        if !host().is_line_done() {
+        if !output::is_line_done() {
             println!();
         }
         // The session completes what is typed, so the editor is not a part of it meanwhile.
@@ -124,7 +123,7 @@ impl Session {
         }
         match words.next() {
             Some(word) if word.text.starts_with('>') => files::truncate(self, line),
-            Some(word) if !word.text.starts_with('#') => commands::find(word)?.execute(self, &mut words),
+            Some(word) if !word.text.starts_with('#') => command::find(word)?.execute(self, &mut words),
             _ => Ok(()),
         }
     }

@@ -1,7 +1,6 @@
 //! The command `help`: lists all commands, or describes one of them or a file.
 
-use crate::command::{Command, HELP_COLUMN, is_narrow};
-use crate::commands;
+use crate::command::{self, Command, HELP_COLUMN, is_narrow};
 use crate::files;
 use crate::host::host;
 use crate::session::Session;
@@ -73,7 +72,7 @@ pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
     for (usage, help, _) in DEFINITIONS {
         println!("{usage:<HELP_COLUMN$}{help}");
     }
-    for Command { name, arguments, help, .. } in commands::all() {
+    for Command { name, arguments, help, .. } in command::all() {
         let space = HELP_COLUMN - name.len() - 1;
         println!("{name} {arguments:<space$}{help}");
     }
@@ -90,7 +89,7 @@ pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
 pub(crate) fn describe(word: Word<'_>) -> Result<(), Failure> {
     let name = word.text;
     let definition = DEFINITIONS.iter().find(|(usage, ..)| name.len() == 1 && usage.starts_with(name));
-    let command = commands::all().find(|command| command.name == name);
+    let command = command::all().find(|command| command.name == name);
     let more = match (definition, command) {
         (Some((usage, help, more)), _) => {
             println!("{usage}\n{help}");

@@ -17,8 +17,7 @@ use kprobes_symbols::image;
 use kprobes_trace::host::Clock;
 use spin::Once;
 
-use crate::command::Command;
-use crate::{screen, time};
+use crate::time;
 
 /// A started task.
 pub trait Task: Send {
@@ -146,7 +145,7 @@ pub unsafe trait SamplingClock: Sync {
     unsafe fn start(&self, periods: &[Period], handler: SampleHandler) -> Result<Box<dyn Sampler>, SamplingError>;
 }
 
-/// The services of the kernel that the console runs in, passed to [`init`].
+/// The services of the kernel that the console runs in, passed to [`init`](crate::init).
 ///
 /// # Safety
 ///
@@ -181,11 +180,12 @@ pub unsafe trait Host: Sync {
         platform::yield_now();
     }
 
-    /// Returns whether the last text on the console, from any writer, ended with a newline.
+    /// Returns whether the last text on the console, from any writer, ended with a newline. If it is unknown, the
+    /// console looks at the text that it has written itself.
     ///
-    /// By default, looks only at the text that the console itself has written.
-    fn is_line_done(&self) -> bool {
-        screen::at_line_start()
+    /// By default, returns `None`.
+    fn is_line_done(&self) -> Option<bool> {
+        None
     }
 
     /// Returns the function that starts tasks, if the kernel has tasks. Without tasks, the output of a program that
@@ -222,7 +222,7 @@ pub unsafe trait Host: Sync {
     }
 
     /// Returns the maximum number of CPUs; CPU numbers are below it. Called once, when the first rings or the first
-    /// program are made, which is after [`init`].
+    /// program are made, which is after [`init`](crate::init).
     ///
     /// By default, returns the number that the [`Platform`](aarch64_kprobes::platform::Platform) gives.
     fn cpus(&self) -> usize {
@@ -288,7 +288,7 @@ pub unsafe trait Host: Sync {
 
     /// Returns the clock of records and programs.
     ///
-    /// By default, returns the generic timer with its origin at the first call of [`init`].
+    /// By default, returns the generic timer with its origin at the first call of [`init`](crate::init).
     fn clock(&self) -> Clock {
         Clock { frequency: time::timer_frequency(), origin: time::counter() }
     }
@@ -299,34 +299,25 @@ pub unsafe trait Host: Sync {
     fn example(&self) -> &'static str {
         ""
     }
-
-    /// Returns this kernel's own commands, in addition to the console's.
-    ///
-    /// By default, returns none.
-    fn commands(&self) -> &'static [Command] {
-        &[]
-    }
 }
 
 static HOST: Once<&'static dyn Host> = Once::new();
 /// The result of [`Host::cpus`], which is called once.
 static CPUS: Once<usize> = Once::new();
 
-/// Passes the kernel's services to the console. Must be called before anything else of the console is used. Prints a
-/// line if the tables are damaged. Later calls have no effect.
-pub fn init(host: &'static dyn Host) {
+/// Sets the services of the kernel, and the clock. Later calls have no effect.
+pub(crate) fn set(host: &'static dyn Host) {
     HOST.call_once(|| {
         time::init(host.clock());
         host
     });
-    crate::symbol::init(host.tables());
 }
 
 /// Returns the kernel's services.
 ///
 /// # Panics
 ///
-/// Panics if [`init`] was not called.
+/// Panics if [`init`](crate::init) was not called.
 pub(crate) fn host() -> &'static dyn Host {
     *HOST.get().expect("`init` tells the console of its kernel before anything else is asked of it")
 }

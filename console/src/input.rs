@@ -10,7 +10,7 @@ use spin::Mutex;
 
 use crate::host::host;
 use crate::lock::Lock;
-use crate::time;
+use crate::{output, time};
 
 /// The size of the queue, in bytes.
 const ROOM: usize = 4096;
@@ -64,7 +64,7 @@ impl RunningLine {
         let Self { text, is_cut, begin, name, task } = self;
         let time = time::now().saturating_sub(*begin);
         let name = core::str::from_utf8(name).unwrap_or_default().trim_end_matches('\0');
-        if !host().is_line_done() {
+        if !output::is_line_done() {
             println!();
         }
         let more = if *is_cut { "..." } else { "" };

@@ -1,9 +1,10 @@
 //! A console for probes, in any kernel that can read and write bytes, for example on a UART: programs in the one-line
 //! language, events in the grammar of Linux's `dynamic_events`, the files of tracefs, and the records of hits.
 //!
-//! A kernel implements [`Host`], passes it to [`init`], and calls [`run`] from a task. A line is edited as it is typed.
-//! It is either a definition of an event or a command. A line that cannot be carried out is answered by a line that
-//! begins with `error: `, with a caret below the cause if the cause is in the line. The console then goes on.
+//! A kernel implements [`Host`], passes it to [`init`] with its own commands, and calls [`run`] from a task. A line is
+//! edited as it is typed. It is either a definition of an event or a command. A line that cannot be carried out is
+//! answered by a line that begins with `error: `, with a caret below the cause if the cause is in the line. The console
+//! then goes on.
 //!
 //! ```no_run
 //! use core::fmt;
@@ -25,7 +26,7 @@
 //! }
 //!
 //! fn console() -> ! {
-//!     kprobes_console::init(&Kernel);
+//!     kprobes_console::init(&Kernel, &[]);
 //!     kprobes_console::run()
 //! }
 //! ```
@@ -48,8 +49,8 @@
 //
 // | module | what it owns |
 // |---|---|
-// | `dialog`, `commands` | the dialog at the prompt, and the list of all commands |
-// | `screen` | writing to the console |
+// | `dialog`, `commands` | the dialog at the prompt, and the console's own commands |
+// | `output`, `screen` | writing to the console |
 // | `help` | the text of `help` |
 // | `completion` | what the tab key completes |
 // | `line_editor`, `shell`, `arguments`, `lines` | reading lines and showing text, without a kernel |
@@ -64,7 +65,7 @@ extern crate alloc;
 
 /// Writes formatted text to the console.
 macro_rules! print {
-    ($($argument:tt)*) => { $crate::screen::write(format_args!($($argument)*)) };
+    ($($argument:tt)*) => { $crate::output::write(format_args!($($argument)*)) };
 }
 
 /// Writes formatted text and a newline to the console.
@@ -92,6 +93,7 @@ mod line_editor;
 mod lines;
 pub mod lock;
 pub mod nearest;
+mod output;
 mod paths;
 mod probes;
 pub mod program;
@@ -114,5 +116,13 @@ mod why;
 pub mod words;
 
 pub use dialog::run;
-pub use host::{Host, init};
+pub use host::Host;
 pub use prologue::is_caller_in_x30;
+
+/// Passes the kernel's services to the console, and its own commands, which are added to the console's. Must be called
+/// before anything else of the console is used. Prints a line if the tables are damaged. Later calls have no effect.
+pub fn init(host: &'static dyn Host, commands: &'static [command::Command]) {
+    host::set(host);
+    command::register(&commands::COMMANDS, commands);
+    symbol::init(host.tables());
+}

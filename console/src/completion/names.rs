@@ -6,11 +6,11 @@ use fallible::OutOfMemory;
 use super::{NameKind, Names, Usage};
 use crate::line_editor::Candidates;
 use crate::session::Session;
-use crate::{commands, files, help, symbol, trace};
+use crate::{command, files, help, symbol, trace};
 
 impl Names for Session {
     fn usage(&self, command: &str) -> Option<Usage> {
-        let command = commands::all().find(|other| other.name == command)?;
+        let command = command::all().find(|other| other.name == command)?;
         Some(Usage { arguments: command.arguments, values: command.values })
     }
 
@@ -20,10 +20,10 @@ impl Names for Session {
 
     fn offer(&mut self, kind: NameKind, found: &mut Candidates) -> Result<(), OutOfMemory> {
         match kind {
-            NameKind::Command => commands::all()
+            NameKind::Command => command::all()
                 .try_for_each(|command| found.offer(command.name, if command.arguments.is_empty() { "" } else { " " })),
             NameKind::Topic => {
-                commands::all().try_for_each(|command| found.offer(command.name, ""))?;
+                command::all().try_for_each(|command| found.offer(command.name, ""))?;
                 files::complete(self, found)
             }
             NameKind::Option => trace::offer_options(found),

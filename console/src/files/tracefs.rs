@@ -13,7 +13,7 @@ use super::content::ReadError;
 use super::path::{self, Fit};
 use super::table::{DEPTH, NODES, Node};
 use super::{ring, tracer};
-use crate::commands;
+use crate::command;
 use crate::instances;
 use crate::line_editor::Candidates;
 use crate::session::Session;
@@ -240,7 +240,7 @@ pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
     let mut found = NODES.iter().filter(|node| is_meant(node.path)).peekable();
     if found.peek().is_none() {
         let names = NODES.iter().filter_map(|node| node.path.rsplit('/').find(|part| *part != "*"));
-        let known = names.chain(commands::all().map(|command| command.name));
+        let known = names.chain(command::all().map(|command| command.name));
         return Err(match nearest(word.text, known, 3) {
             Some(meant) => word.failure(format_args!("no command and no file has this name; did you mean `{meant}`?")),
             None => word.failure("no command and no file has this name; `help` lists commands, `ls` files"),

@@ -264,25 +264,23 @@ mod probes {
         fn read(&self) -> Option<u8> {
             Uart.read()
         }
-        fn commands(&self) -> &'static [Command] {
-            static COMMANDS: [Command; 2] = [
-                Command::new("open", "[N]", "serve N customers", |_, words| {
-                    let customers = words.number(10, 1_000_000)?;
-                    words.end()?;
-                    kernel::open(customers as u32);
-                    Ok(())
-                }),
-                Command::new("poweroff", "", "switch the machine off", |_, _| kernel::power_off()),
-            ];
-            &COMMANDS
-        }
     }
+
+    static COMMANDS: [Command; 2] = [
+        Command::new("open", "[N]", "serve N customers", |_, words| {
+            let customers = words.number(10, 1_000_000)?;
+            words.end()?;
+            kernel::open(customers as u32);
+            Ok(())
+        }),
+        Command::new("poweroff", "", "switch the machine off", |_, _| kernel::power_off()),
+    ];
 
     pub fn run() -> ! {
         static CONTEXT: Context = Context::of_task(1, "kernel");
         // SAFETY: this is the only CPU, and nothing else uses TPIDR_EL1.
         unsafe { CONTEXT.install(0) };
-        kprobes_console::init(&Kernel);
+        kprobes_console::init(&Kernel, &COMMANDS);
         kprobes_console::run()
     }
 }

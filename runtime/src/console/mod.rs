@@ -64,8 +64,8 @@ unsafe impl Host for Kernel {
         uart::wait_for_input();
     }
 
-    fn is_line_done(&self) -> bool {
-        uart::is_line_done()
+    fn is_line_done(&self) -> Option<bool> {
+        Some(uart::is_line_done())
     }
 
     fn spawn(&self) -> Option<Spawn> {
@@ -141,10 +141,6 @@ unsafe impl Host for Kernel {
          \x20 cat trace 10\n\
          \x20 -:blocks"
     }
-
-    fn commands(&self) -> &'static [Command] {
-        &COMMANDS
-    }
 }
 
 /// A task that the console has spawned.
@@ -156,6 +152,7 @@ impl Task for Started {
     }
 }
 
+/// The commands of this kernel.
 static COMMANDS: [Command; 8] = [
     Command::new("record", "[on|off]", "send the recorded hits to the host", record::record)
         .more(
@@ -179,7 +176,7 @@ static COMMANDS: [Command; 8] = [
 
 /// Registers this kernel as the host of the console.
 pub(crate) fn init() {
-    kprobes_console::init(&Kernel);
+    kprobes_console::init(&Kernel, &COMMANDS);
 }
 
 pub use kprobes_console::run;
