@@ -1,7 +1,7 @@
 //! Instances: traces besides the kernel's own, each with rings, enabled events, options and a tracer of its own (Linux:
 //! Documentation/trace/ftrace.rst, "Instances").
 //!
-//! What works on a trace works on the session. While it is to work on an instance, that takes the session's place. The
+//! Commands work on the session, which has the kernel's trace. To work on an instance, they exchange the two. The
 //! definitions of events are shared: an instance follows those of the kernel's trace.
 
 use alloc::boxed::Box;
@@ -17,15 +17,14 @@ use kprobes_trace::events::{DefineError, Events};
 use kprobes_trace::ring::Rings;
 
 use crate::host::{cpus, host, memory_to_spare};
-use crate::session::{Event, Session};
 use crate::tracer::Tracing;
-use crate::tracing;
+use crate::tracing::{self, Event};
 
 /// All instances.
 #[derive(Default)]
 pub(crate) struct Instances {
     all: Vec<Instance>,
-    /// Whether one of them is in the session's place, which is then in its.
+    /// Whether one of them is exchanged with the kernel's trace.
     is_inside: bool,
     /// The rings of removed instances, for later ones: their probes may have been hit up to the end, so that rings are
     /// never freed.
@@ -46,7 +45,7 @@ struct Instance {
 const NAME_MAX: usize = 255;
 
 impl Instances {
-    /// Whether an instance is in the session's place.
+    /// Whether an instance is in the place of the kernel's trace.
     pub(crate) fn is_inside(&self) -> bool {
         self.is_inside
     }
@@ -93,7 +92,12 @@ impl Instances {
         Ok(())
     }
 
-    fn position(&self, name: &str) -> Result<usize, Errno> {
+    /// Returns the number of the instance `name`.
+    ///
+    /// # Errors
+    ///
+    /// No instance has this name.
+    pub(crate) fn position(&self, name: &str) -> Result<usize, Errno> {
         self.names().position(|other| other == name).ok_or(Errno::NotFound)
     }
 
@@ -117,39 +121,42 @@ impl Instances {
     }
 }
 
-/// Makes the instance `name`, with the definitions of the kernel's trace and nothing enabled.
-pub(crate) fn make(session: &mut Session, name: &str) -> Result<(), Errno> {
-    let Session { events: main, instances, .. } = session;
-    if instances.position(name).is_ok() {
-        return Err(Errno::Exists);
-    }
-    if name.len() > NAME_MAX {
-        return Err(Errno::Invalid);
-    }
-    let name = fallible::copy(name)?;
-    instances.all.try_reserve(1).map_err(OutOfMemory::from)?;
-    let rings = instances.rings()?;
-    let fill = || {
-        let mut events = tracing::events(rings)?;
-        events.add_all_static()?;
-        events.copy_definitions(main, &tracing::Names).map_err(refuse)?;
-        events.set_may_be_armed(main.may_be_armed())?;
-        Ok(events)
-    };
-    match fill() {
-        Ok(events) => {
-            let changes = main.changes();
-            instances.all.push(Instance { name, tracing: Tracing::default(), events, changes });
-            Ok(())
-        }
-        Err(errno) => {
-            instances.give_back(rings);
-            Err(errno)
-        }
-    }
-}
-
 impl Instances {
+    /// Makes the instance `name`, with the definitions of `main`, the kernel's trace, and nothing enabled.
+    ///
+    /// # Errors
+    ///
+    /// There is an instance with this name, the name is too long, a definition is refused, or there is no memory.
+    pub(crate) fn make(&mut self, main: &Events<Probe>, name: &str) -> Result<(), Errno> {
+        if self.position(name).is_ok() {
+            return Err(Errno::Exists);
+        }
+        if name.len() > NAME_MAX {
+            return Err(Errno::Invalid);
+        }
+        let name = fallible::copy(name)?;
+        self.all.try_reserve(1).map_err(OutOfMemory::from)?;
+        let rings = self.rings()?;
+        let fill = || {
+            let mut events = tracing::events(rings)?;
+            events.add_all_static()?;
+            events.copy_definitions(main, &tracing::Names).map_err(refuse)?;
+            events.set_may_be_armed(main.may_be_armed())?;
+            Ok(events)
+        };
+        match fill() {
+            Ok(events) => {
+                let changes = main.changes();
+                self.all.push(Instance { name, tracing: Tracing::default(), events, changes });
+                Ok(())
+            }
+            Err(errno) => {
+                self.give_back(rings);
+                Err(errno)
+            }
+        }
+    }
+
     /// Keeps rings that nothing records in any more, empty and as small as they can be.
     fn give_back(&mut self, rings: &'static Rings) {
         rings.set_on(false);
@@ -162,57 +169,50 @@ impl Instances {
         // `rings` has reserved room for them.
         self.spare.push(rings);
     }
-}
 
-/// Removes the instance `name`, with all that is enabled in it.
-pub(crate) fn remove(session: &mut Session, name: &str) -> Result<(), Errno> {
-    let instances = &mut session.instances;
-    let instance = instances.all.remove(instances.position(name)?);
-    let rings = instance.events.rings();
-    drop(instance);
-    instances.give_back(rings);
-    Ok(())
-}
-
-/// Runs `act` with the instance `name` in the session's place.
-pub(crate) fn within<T>(session: &mut Session, name: &str, act: impl FnOnce(&mut Session) -> T) -> Result<T, Errno> {
-    let number = session.instances.position(name)?;
-    exchange(session, number);
-    let done = act(session);
-    exchange(session, number);
-    Ok(done)
-}
-
-/// Exchanges what the session has with what the instance has. Not inlined: it is 7 KiB of instructions.
-#[inline(never)]
-fn exchange(session: &mut Session, number: usize) {
-    let Session { events, tracing, instances, .. } = session;
-    instances.is_inside = !instances.is_inside;
-    if let Some(instance) = instances.all.get_mut(number) {
-        mem::swap(events, &mut instance.events);
-        mem::swap(tracing, &mut instance.tracing);
+    /// Removes the instance `name`, with all that is enabled in it.
+    ///
+    /// # Errors
+    ///
+    /// No instance has this name.
+    pub(crate) fn remove(&mut self, name: &str) -> Result<(), Errno> {
+        let instance = self.all.remove(self.position(name)?);
+        let rings = instance.events.rings();
+        drop(instance);
+        self.give_back(rings);
+        Ok(())
     }
-}
 
-/// Gives all instances the definitions of the kernel's trace, if these have changed. Shows which instance lacks one.
-///
-/// # Errors
-///
-/// A definition is refused in an instance, or there is no memory for it there. It is tried again when definitions
-/// change the next time.
-pub(crate) fn copy_definitions(session: &mut Session) -> Result<(), Errno> {
-    let Session { events: main, instances, .. } = session;
-    let mut outcome = Ok(());
-    for Instance { name, events, changes, .. } in &mut instances.all {
-        if mem::replace(changes, main.changes()) == main.changes() {
-            continue;
-        }
-        if let Err(error) = events.copy_definitions(main, &tracing::Names) {
-            println!("the instance {name} lacks a definition until definitions change again");
-            outcome = Err(refuse(error));
+    /// Exchanges an instance with the kernel's trace. Not inlined: it is 7 KiB of instructions.
+    #[inline(never)]
+    pub(crate) fn exchange(&mut self, number: usize, events: &mut Events<Probe>, tracing: &mut Tracing) {
+        self.is_inside = !self.is_inside;
+        if let Some(instance) = self.all.get_mut(number) {
+            mem::swap(events, &mut instance.events);
+            mem::swap(tracing, &mut instance.tracing);
         }
     }
-    outcome
+
+    /// Gives all instances the definitions of `main`, the kernel's trace, if these have changed. Shows which instance
+    /// lacks one.
+    ///
+    /// # Errors
+    ///
+    /// A definition is refused in an instance, or there is no memory for it there. It is tried again when definitions
+    /// change the next time.
+    pub(crate) fn copy_definitions(&mut self, main: &Events<Probe>) -> Result<(), Errno> {
+        let mut outcome = Ok(());
+        for Instance { name, events, changes, .. } in &mut self.all {
+            if mem::replace(changes, main.changes()) == main.changes() {
+                continue;
+            }
+            if let Err(error) = events.copy_definitions(main, &tracing::Names) {
+                println!("the instance {name} lacks a definition until definitions change again");
+                outcome = Err(refuse(error));
+            }
+        }
+        outcome
+    }
 }
 
 fn refuse(error: DefineError) -> Errno {

@@ -7,10 +7,9 @@ use kprobes_trace::errno::Errno;
 use kprobes_vm::counted::counted;
 
 use crate::arguments;
-use crate::instances;
-use crate::session::{Event, Session};
+use crate::session::Session;
 use crate::symbol::Symbolic;
-use crate::tracing;
+use crate::tracing::{self, Event};
 use crate::words::{Failure, Words};
 
 /// Carries out a line in the grammar of `dynamic_events`.
@@ -28,7 +27,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             let events = &mut session.events;
             events.define(definition, &tracing::Names).map_err(fail)?;
             events.set_enabled(Some(&group), Some(&event), true).map_err(Failure::new)?;
-            instances::copy_definitions(session).map_err(Failure::new)
+            session.instances.copy_definitions(&session.events).map_err(Failure::new)
         }
         Some(Command::Remove(removal)) => {
             let Session { events, instances, .. } = session;
@@ -63,7 +62,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             };
             match removed {
                 Ok(0) => Err(no_event(session, name, removal.event.as_deref().unwrap_or_default())),
-                Ok(_) => instances::copy_definitions(session).map_err(Failure::new),
+                Ok(_) => instances.copy_definitions(events).map_err(Failure::new),
                 Err(problem) => Err(Failure::at(name, problem)),
             }
         }
@@ -81,7 +80,7 @@ fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
     let events = &mut session.events;
     events.define_synthetic(definition).map_err(|problem| Failure::at(before, problem))?;
     events.set_enabled(Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)?;
-    instances::copy_definitions(session).map_err(Failure::new)
+    session.instances.copy_definitions(&session.events).map_err(Failure::new)
 }
 
 /// The minimum width of the column for the names of events.

@@ -4,18 +4,16 @@ use alloc::vec::Vec;
 
 use aarch64_kprobes::Kprobe;
 use kprobes_trace::engine::Probe;
-use kprobes_trace::events::{self, Events};
+use kprobes_trace::errno::Errno;
+use kprobes_trace::events::Events;
 
 use crate::instances::Instances;
 use crate::line_editor::LineEditor;
 use crate::tracer::Tracing;
-use crate::tracing;
+use crate::tracing::{self, Event};
 
 /// What the console writes before a line.
 pub(crate) const PROMPT: &str = "kprobes> ";
-
-/// An event with its probe.
-pub(crate) type Event = events::Event<Probe>;
 
 /// The state that commands work on.
 pub struct Session {
@@ -61,6 +59,23 @@ impl Session {
     /// Whether the event is in use, in this trace or in an instance.
     pub(crate) fn is_busy(&self, event: &Event) -> bool {
         self.events.is_busy(event) || self.instances.have_busy(event)
+    }
+
+    /// Runs `act` with the instance `name` in the place of the kernel's trace.
+    ///
+    /// # Errors
+    ///
+    /// No instance has this name.
+    pub(crate) fn within_instance<T>(&mut self, name: &str, act: impl FnOnce(&mut Self) -> T) -> Result<T, Errno> {
+        let number = self.instances.position(name)?;
+        self.exchange_instance(number);
+        let done = act(self);
+        self.exchange_instance(number);
+        Ok(done)
+    }
+
+    fn exchange_instance(&mut self, number: usize) {
+        self.instances.exchange(number, &mut self.events, &mut self.tracing);
     }
 
     /// Returns the event, of any instance, whose probe was registered with `data`.

@@ -12,7 +12,9 @@ use aarch64_kprobes::probe::{self, AliasableBox};
 use aarch64_kprobes::{event, platform};
 use fallible::{Arc, OutOfMemory, TryClone};
 use kprobes_symbols::Symbol;
+use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
+use kprobes_trace::events::Events;
 use kprobes_trace::options::Flag;
 use kprobes_trace::ring::Rings;
 use kprobes_trace::tracer::profile::Counts;
@@ -22,7 +24,6 @@ use kprobes_trace::trigger::inherited_tasks::InheritedTasks;
 use kprobes_trace::trigger::restriction::Restriction;
 
 use crate::host::cpus;
-use crate::session::Session;
 use crate::{symbol, tracing};
 
 /// The state of tracers.
@@ -136,8 +137,7 @@ fn meant(glob: &str) -> Result<Vec<u64>, Errno> {
 /// # Errors
 ///
 /// No function matches, the command is refused, or there is no memory.
-pub(crate) fn command(session: &mut Session, glob: &str, command: &str, is_removed: bool) -> Result<(), Errno> {
-    let events = &mut session.events;
+pub(crate) fn command(events: &mut Events<Probe>, glob: &str, command: &str, is_removed: bool) -> Result<(), Errno> {
     let functions = meant(glob)?;
     if is_removed {
         return events.remove_command(&functions, command).inspect_err(|errno| {
@@ -344,15 +344,143 @@ impl Tracing {
         self.lost += mem::replace(&mut self.traced, traced).map_or(0, Traced::unregister);
         Ok(())
     }
-}
 
-/// Replaces the probes of the tracer. If the old probes are lost, too, the tracer is `nop`.
-fn exchange(session: &mut Session, traced: Option<Traced>) -> Result<(), OutOfMemory> {
-    let exchanged = session.tracing.exchange(traced);
-    if exchanged.is_err() && session.tracing.traced.is_none() {
-        session.events.set_tracer(Tracer::Nop);
+    /// Replaces the probes of the tracer. If the old probes are lost, too, the tracer is `nop`.
+    fn exchange_or_end(&mut self, events: &mut Events<Probe>, traced: Option<Traced>) -> Result<(), OutOfMemory> {
+        let exchanged = self.exchange(traced);
+        if exchanged.is_err() && self.traced.is_none() {
+            events.set_tracer(Tracer::Nop);
+        }
+        exchanged
     }
-    exchanged
+
+    /// Sets `tracer`.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory. If there is none to make the probes, nothing has changed. If there is none to arm them, the
+    /// tracer is `nop` and the trace is empty.
+    pub(crate) fn set(&mut self, events: &mut Events<Probe>, tracer: Tracer) -> Result<(), OutOfMemory> {
+        if events.options().tracer == tracer {
+            return Ok(());
+        }
+        let probes = self.probes_of(tracer, events.rings())?;
+        // The records of the old probes are cleared before the new ones record.
+        self.exchange(None)?;
+        events.set_tracer(tracer);
+        self.lost = 0;
+        self.exchange_or_end(events, probes)
+    }
+
+    /// Changes the settings. [`settle`](Self::settle) applies them to the tracer that is set.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `change`, that there is no memory, or that children cannot inherit restrictions. Nothing
+    /// has changed then.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Settings) -> Result<(), Errno>) -> Result<(), Errno> {
+        let restriction = self.restriction()?;
+        let mut settings = Settings { restriction: restriction.try_clone()?, ..self.settings.try_clone()? };
+        change(&mut settings)?;
+        // While the tasks stay, so do their children, and what tells of these.
+        let has_other_tasks = settings.restriction != restriction;
+        let inheritance = match has_other_tasks {
+            true => mem::replace(&mut self.inheritance, Inheritance::of(&settings.restriction)?),
+            false => None,
+        };
+        let settings = mem::replace(&mut self.settings, settings);
+        match &mut self.before {
+            Some(before) if before.has_other_tasks => {}
+            Some(before) => (before.inheritance, before.has_other_tasks) = (inheritance, has_other_tasks),
+            none => *none = Some(Before { settings, inheritance, has_other_tasks }),
+        }
+        Ok(())
+    }
+
+    /// Changes the restriction of calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`change`](Self::change).
+    pub(crate) fn restrict_calls(
+        &mut self,
+        change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.change(|settings| change(&mut settings.restriction))
+    }
+
+    /// Makes the probes of the tracer that is set anew, if the settings have changed.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no
+    /// memory to arm the probes again, the tracer is `nop`.
+    pub(crate) fn settle(&mut self, events: &mut Events<Probe>) -> Result<(), Errno> {
+        let Some(before) = self.before.take() else { return Ok(()) };
+        let tracer = events.options().tracer;
+        if tracer == Tracer::Nop {
+            return Ok(());
+        }
+        let probes = self.probes_of(tracer, events.rings());
+        let settled = probes.and_then(|probes| self.exchange_or_end(events, probes));
+        if settled.is_err() {
+            if before.has_other_tasks {
+                self.inheritance = before.inheritance;
+            }
+            self.settings = before.settings;
+        }
+        Ok(settled?)
+    }
+
+    /// Turns an option on or off.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the probes or plans that it needs, or children cannot inherit restrictions. Nothing has
+    /// changed.
+    pub(crate) fn set_option(&mut self, events: &mut Events<Probe>, flag: Flag, on: bool) -> Result<(), Errno> {
+        match flag {
+            Flag::Stacktrace => events.set_stacks(on)?,
+            Flag::EventFork => self.restrict_events(events, |restriction| {
+                restriction.children = on;
+                Ok(())
+            })?,
+            Flag::FunctionFork => self.set_and_settle(events, |settings| settings.restriction.children = on)?,
+            Flag::FunctionStackTrace => self.set_and_settle(events, |settings| settings.stacks = on)?,
+            Flag::GraphResult => self.set_and_settle(events, |settings| settings.results = on)?,
+            _ => {}
+        }
+        events.set_option(flag, on);
+        Ok(())
+    }
+
+    fn set_and_settle(&mut self, events: &mut Events<Probe>, set: impl FnOnce(&mut Settings)) -> Result<(), Errno> {
+        self.change(|settings| {
+            set(settings);
+            Ok(())
+        })?;
+        self.settle(events)
+    }
+
+    /// Changes the restriction of all events.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `change`, that there is no memory, or that children cannot inherit restrictions. Nothing
+    /// has changed then.
+    pub(crate) fn restrict_events(
+        &mut self,
+        events: &mut Events<Probe>,
+        change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut restriction = events.restriction()?;
+        change(&mut restriction)?;
+        let inherited = InheritedTasks::of(&restriction)?;
+        let probes = inherited.as_ref().map(InheritanceProbes::new).transpose().map_err(refuse)?;
+        events.restrict(restriction, inherited)?;
+        self.event_inheritance = probes;
+        Ok(())
+    }
 }
 
 /// Shows why children cannot inherit restrictions, and returns the error number for it.
@@ -364,138 +492,6 @@ pub(crate) fn refuse(error: InheritanceError) -> Errno {
             Errno::Invalid
         }
     }
-}
-
-/// Sets `tracer`.
-///
-/// # Errors
-///
-/// There is no memory. If there is none to make the probes, nothing has changed. If there is none to arm them, the
-/// tracer is `nop` and the trace is empty.
-pub(crate) fn set(session: &mut Session, tracer: Tracer) -> Result<(), OutOfMemory> {
-    if session.events.options().tracer == tracer {
-        return Ok(());
-    }
-    let probes = session.tracing.probes_of(tracer, session.events.rings())?;
-    // The records of the old probes are cleared before the new ones record.
-    session.tracing.exchange(None)?;
-    session.events.set_tracer(tracer);
-    session.tracing.lost = 0;
-    exchange(session, probes)
-}
-
-/// Changes the settings. [`settle`] applies them to the tracer that is set.
-///
-/// # Errors
-///
-/// Returns the error of `change`, that there is no memory, or that children cannot inherit restrictions. Nothing has
-/// changed then.
-pub(crate) fn change(
-    session: &mut Session,
-    change: impl FnOnce(&mut Settings) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let tracing = &mut session.tracing;
-    let restriction = tracing.restriction()?;
-    let mut settings = Settings { restriction: restriction.try_clone()?, ..tracing.settings.try_clone()? };
-    change(&mut settings)?;
-    // While the tasks stay, so do their children, and what tells of these.
-    let has_other_tasks = settings.restriction != restriction;
-    let inheritance = match has_other_tasks {
-        true => mem::replace(&mut tracing.inheritance, Inheritance::of(&settings.restriction)?),
-        false => None,
-    };
-    let settings = mem::replace(&mut tracing.settings, settings);
-    match &mut tracing.before {
-        Some(before) if before.has_other_tasks => {}
-        Some(before) => (before.inheritance, before.has_other_tasks) = (inheritance, has_other_tasks),
-        none => *none = Some(Before { settings, inheritance, has_other_tasks }),
-    }
-    Ok(())
-}
-
-/// Changes the restriction of calls.
-///
-/// # Errors
-///
-/// Returns the errors of [`change`].
-pub(crate) fn restrict_calls(
-    session: &mut Session,
-    change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    self::change(session, |settings| change(&mut settings.restriction))
-}
-
-/// Makes the probes of the tracer that is set anew, if the settings have changed.
-///
-/// # Errors
-///
-/// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no memory
-/// to arm the probes again, the tracer is `nop`.
-pub(crate) fn settle(session: &mut Session) -> Result<(), Errno> {
-    let Some(before) = session.tracing.before.take() else { return Ok(()) };
-    let tracer = session.events.options().tracer;
-    if tracer == Tracer::Nop {
-        return Ok(());
-    }
-    let probes = session.tracing.probes_of(tracer, session.events.rings());
-    let settled = probes.and_then(|probes| exchange(session, probes));
-    if settled.is_err() {
-        if before.has_other_tasks {
-            session.tracing.inheritance = before.inheritance;
-        }
-        session.tracing.settings = before.settings;
-    }
-    Ok(settled?)
-}
-
-/// Turns an option on or off.
-///
-/// # Errors
-///
-/// There is no memory for the probes or plans that it needs, or children cannot inherit restrictions. Nothing has
-/// changed.
-pub(crate) fn set_option(session: &mut Session, flag: Flag, on: bool) -> Result<(), Errno> {
-    match flag {
-        Flag::Stacktrace => session.events.set_stacks(on)?,
-        Flag::EventFork => restrict(session, |restriction| {
-            restriction.children = on;
-            Ok(())
-        })?,
-        Flag::FunctionFork => set_and_settle(session, |settings| settings.restriction.children = on)?,
-        Flag::FunctionStackTrace => set_and_settle(session, |settings| settings.stacks = on)?,
-        Flag::GraphResult => set_and_settle(session, |settings| settings.results = on)?,
-        _ => {}
-    }
-    session.events.set_option(flag, on);
-    Ok(())
-}
-
-fn set_and_settle(session: &mut Session, set: impl FnOnce(&mut Settings)) -> Result<(), Errno> {
-    change(session, |settings| {
-        set(settings);
-        Ok(())
-    })?;
-    settle(session)
-}
-
-/// Changes the restriction of all events.
-///
-/// # Errors
-///
-/// Returns the error of `change`, that there is no memory, or that children cannot inherit restrictions. Nothing has
-/// changed then.
-pub(crate) fn restrict(
-    session: &mut Session,
-    change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let Session { events, tracing, .. } = session;
-    let mut restriction = events.restriction()?;
-    change(&mut restriction)?;
-    let inherited = InheritedTasks::of(&restriction)?;
-    let probes = inherited.as_ref().map(InheritanceProbes::new).transpose().map_err(refuse)?;
-    events.restrict(restriction, inherited)?;
-    tracing.event_inheritance = probes;
-    Ok(())
 }
 
 impl Stacks {

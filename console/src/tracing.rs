@@ -5,7 +5,8 @@ use core::ops::Range;
 
 use aarch64_kprobes::platform;
 use fallible::OutOfMemory;
-use kprobes_trace::events::{Armed, Events, Services};
+use kprobes_trace::engine::Probe;
+use kprobes_trace::events::{self, Armed, Events, Services};
 use kprobes_trace::filter::FindFunction;
 use kprobes_trace::host::{Function, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
@@ -14,6 +15,9 @@ use spin::Once;
 
 use crate::host::{cpus, host, masked, memory_to_spare};
 use crate::{prologue, source_lines, symbol, time, types};
+
+/// An event with its probe.
+pub(crate) type Event = events::Event<Probe>;
 
 /// Returns the rings of the CPUs, which are made at the first call.
 ///

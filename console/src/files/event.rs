@@ -5,8 +5,8 @@ use core::fmt::Write;
 use kprobes_trace::errno::Errno;
 
 use super::content::{ReadError, switch};
-use crate::session::{Event, Session};
-use crate::tracing;
+use crate::session::Session;
+use crate::tracing::{self, Event};
 
 /// Returns the group and the name of the event in a path.
 fn name<'a>(parts: &[&'a str]) -> (&'a str, &'a str) {

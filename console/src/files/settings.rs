@@ -4,16 +4,15 @@
 use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
+use kprobes_trace::host::Context;
 use kprobes_trace::options::{Flag, TraceClock};
 use kprobes_trace::recorder::{PRINT_EVENT, RAW_EVENT};
 use kprobes_trace::text;
 use kprobes_trace::trigger::restriction::{Restriction, Tasks};
 
-use kprobes_trace::host::Context;
-
 use super::content::{ReadError, number, switch};
 use crate::session::Session;
-use crate::{tracer, tracing};
+use crate::tracing;
 
 /// The content of `README`. Programs, such as Linux's self-tests, search it for features, so its lines about features
 /// are those of Linux.
@@ -122,7 +121,7 @@ pub(super) fn read_options(session: &Session, _: &[&str], out: &mut dyn Write) -
 
 pub(super) fn write_options(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let (flag, on) = Flag::parse(text).ok_or(Errno::Invalid)?;
-    tracer::set_option(session, flag, on)
+    session.tracing.set_option(&mut session.events, flag, on)
 }
 
 /// Returns the option that `options/NAME` names.
@@ -135,7 +134,7 @@ pub(super) fn read_option(session: &Session, parts: &[&str], out: &mut dyn Write
 }
 
 pub(super) fn write_option(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    tracer::set_option(session, option(parts)?, switch(text)?)
+    session.tracing.set_option(&mut session.events, option(parts)?, switch(text)?)
 }
 
 /// The maximum number of names that Linux keeps (`PID_MAX_DEFAULT`).
@@ -188,8 +187,8 @@ impl Named {
         change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         match self.is_of_calls {
-            true => tracer::restrict_calls(session, change),
-            false => tracer::restrict(session, change),
+            true => session.tracing.restrict_calls(change),
+            false => session.tracing.restrict_events(&mut session.events, change),
         }
     }
 }
@@ -264,17 +263,17 @@ pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Resul
     let cpus = (mask != all).then_some(mask);
     let before = session.events.recorded_cpus();
     let restrict = |session: &mut Session, cpus| {
-        tracer::restrict(session, |restriction| {
+        session.tracing.restrict_events(&mut session.events, |restriction| {
             restriction.cpus = cpus;
             Ok(())
         })
     };
     restrict(session, cpus)?;
-    let changed = tracer::change(session, |settings| {
+    let changed = session.tracing.change(|settings| {
         settings.restriction.cpus = cpus;
         Ok(())
     });
-    changed.and_then(|()| tracer::settle(session)).inspect_err(|_| {
+    changed.and_then(|()| session.tracing.settle(&mut session.events)).inspect_err(|_| {
         // There was memory for this before.
         let _ = restrict(session, before);
     })

@@ -14,7 +14,6 @@ use super::path::{self, Fit};
 use super::table::{DEPTH, NODES, Node};
 use super::{ring, tracer};
 use crate::command;
-use crate::instances;
 use crate::line_editor::Candidates;
 use crate::session::Session;
 use crate::words::{Failure, Word};
@@ -77,7 +76,7 @@ fn within<T>(
 ) -> Result<T, Errno> {
     match parts {
         ["instances", name, parts @ ..] if !session.instances.is_inside() => {
-            instances::within(session, name, |session| act(session, parts))?
+            session.within_instance(name, |session| act(session, parts))?
         }
         parts => act(session, parts),
     }
@@ -112,11 +111,11 @@ pub(super) fn write(session: &mut Session, path: &str, bytes: &[u8], append: boo
     let write = |session: &mut Session, parts: &[&str]| {
         let written = write_open(session, parts, bytes, append);
         // Changed settings of tracers take effect when the file is closed.
-        Ok(written.and(tracer::settle(session).map_err(WriteError::Write)))
+        Ok(written.and(session.tracing.settle(&mut session.events).map_err(WriteError::Write)))
     };
     let written = within(session, &parts, write).map_err(WriteError::Open)?;
     // Definitions that have changed are the instances' definitions, too.
-    written.and(instances::copy_definitions(session).map_err(WriteError::Write))
+    written.and(session.instances.copy_definitions(&session.events).map_err(WriteError::Write))
 }
 
 fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool) -> Result<(), WriteError> {
@@ -144,7 +143,7 @@ fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool)
 pub(super) fn make(session: &mut Session, path: &str) -> Result<(), Errno> {
     let parts = path::parts(path)?;
     if let ["instances", name] = parts[..] {
-        return instances::make(session, name);
+        return session.instances.make(&session.events, name);
     }
     match (look_for(session, &parts), parts.split_last()) {
         (Ok(_), _) => Err(Errno::Exists),
@@ -157,7 +156,7 @@ pub(super) fn make(session: &mut Session, path: &str) -> Result<(), Errno> {
 pub(super) fn remove(session: &mut Session, path: &str) -> Result<(), Errno> {
     let parts = path::parts(path)?;
     if let ["instances", name] = parts[..] {
-        return instances::remove(session, name);
+        return session.instances.remove(name);
     }
     Err(if look_for(session, &parts)? { Errno::NotPermitted } else { Errno::NotDirectory })
 }

@@ -15,8 +15,6 @@ use crate::session::Session;
 use crate::tracer::{self, Functions, Settings};
 use crate::{symbol, time, tracing};
 
-pub(super) use tracer::settle;
-
 pub(super) fn read_available(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     for (at, (_, name)) in Tracer::ALL.iter().enumerate() {
         write!(out, "{}{name}", if at > 0 { " " } else { "" })?;
@@ -30,7 +28,7 @@ pub(super) fn read_current(session: &Session, _: &[&str], out: &mut dyn Write) -
 
 pub(super) fn write_current(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let tracer = Tracer::find(text).ok_or(Errno::Invalid)?;
-    Ok(tracer::set(session, tracer)?)
+    Ok(session.tracing.set(&mut session.events, tracer)?)
 }
 
 /// The text of a file that names no functions and so stands for all.
@@ -101,19 +99,19 @@ fn write_function(out: &mut dyn Write, address: usize) -> Result<(), ReadError> 
 pub(super) fn write_functions(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     for Pattern { glob, command, is_removed } in patterns::of(text) {
         match command {
-            Some(command) if has_commands(parts) => tracer::command(session, glob, command, is_removed)?,
+            Some(command) if has_commands(parts) => tracer::command(&mut session.events, glob, command, is_removed)?,
             Some(_) => {
                 println!("only set_ftrace_filter takes commands of functions");
                 return Err(Errno::Invalid);
             }
-            None => tracer::change(session, |settings| named_mut(settings, parts).change(glob, is_removed))?,
+            None => session.tracing.change(|settings| named_mut(settings, parts).change(glob, is_removed))?,
         }
     }
     Ok(())
 }
 
 pub(super) fn clear_functions(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
-    tracer::change(session, |settings| {
+    session.tracing.change(|settings| {
         *named_mut(settings, parts) = Functions::default();
         Ok(())
     })
@@ -125,7 +123,7 @@ pub(super) fn read_depth(session: &Session, _: &[&str], out: &mut dyn Write) -> 
 
 pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let depth = u32::try_from(number(text)?).map_err(|_| Errno::Invalid)?;
-    tracer::change(session, |settings| {
+    session.tracing.change(|settings| {
         settings.max_depth = depth;
         Ok(())
     })
