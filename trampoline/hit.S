@@ -12,7 +12,7 @@
 //   TABLE_*        offsets in `Table`: the number of pages follows BASE
 //   ENTRY_*        offsets in `Entry`: ARGUMENTS and the registers after them; CPU, then the armed probe; LINK, then
 //                  the masks
-//   CPU_STEP       offset in `Cpu` of: stepping, slot, post_point, interrupt_masks. `busy` is at its beginning
+//   CPU_STEP       offset in `Cpu` of: stepping, slot_end, post_point, interrupt_masks. `busy` is at its beginning
 //   CPU_STEPPING   the value of `busy` while a step is in progress after which a post-handler is called
 //   FULL_CELL      distance from the return address of a full stub's call to the word with the address of the point's
 //                  cell
@@ -175,11 +175,12 @@ kprobes_hit_set:
     ldp     x26, x27, [sp, #208]
     ldr     x28, [sp, #224]
     kprobes_hit_leave
+// In: x9 = the slot, x10 = its end.
 kprobes_hit_step:
     mov     x12, #{CPU_STEPPING}
     and     x11, x1, #0x3c0
     orr     x1, x1, #0x3c0
-    stp     x21, x9, [x20, #{CPU_STEP}]     // stepping, slot
+    stp     x21, x10, [x20, #{CPU_STEP}]    // stepping, slot_end
     stp     x21, x11, [x20, #{CPU_STEP} + 16] // post_point, interrupt_masks
     str     x12, [x20]
 kprobes_hit_finish:
@@ -239,7 +240,6 @@ kprobes_exception_not_a_hit:
     ldp     x21, x10, [x20, #{CPU_STEP}]
     ldr     x9, [x21, #{POINT_SHORTCUT}]
     tbz     x9, #2, kprobes_exception_unusual
-    add     x10, x10, #4
     cmp     x10, x1
     b.ne    kprobes_exception_unusual
     ldp     x9, x11, [x20, #{CPU_STEP} + 16]

@@ -36,8 +36,8 @@ pub struct Cpu {
     busy: AtomicU64,
     /// The point whose instruction is being stepped.
     stepping: AtomicPtr<Point>,
-    /// The virtual address of the slot.
-    slot: AtomicUsize,
+    /// The virtual address of the end of its slot: of the breakpoint after the instruction.
+    slot_end: AtomicUsize,
     /// The point whose post-handlers are called after the step; null if none is called.
     post_point: AtomicPtr<Point>,
     /// PSTATE.DAIF of the probed code, while all interrupts are masked for the step.
@@ -101,7 +101,7 @@ static kprobes_platform_states: CpuStates<{ platform::HOST_CPUS }> = CpuStates::
 const _: () = {
     assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, counts) == END && Cpu::COUNTS >= 3);
     assert!(offset_of!(Cpu, busy) == 0);
-    assert!(offset_of!(Cpu, slot) == Cpu::STEP + 8 && offset_of!(Cpu, post_point) == Cpu::STEP + 16);
+    assert!(offset_of!(Cpu, slot_end) == Cpu::STEP + 8 && offset_of!(Cpu, post_point) == Cpu::STEP + 16);
     assert!(offset_of!(Cpu, interrupt_masks) == Cpu::STEP + 24);
 };
 
@@ -121,7 +121,7 @@ impl Cpu {
         Self {
             busy: AtomicU64::new(0),
             stepping: AtomicPtr::new(ptr::null_mut()),
-            slot: AtomicUsize::new(0),
+            slot_end: AtomicUsize::new(0),
             post_point: AtomicPtr::new(ptr::null_mut()),
             interrupt_masks: AtomicU64::new(0),
             sink: Counts::new(),
@@ -184,7 +184,7 @@ impl Cpu {
     pub(super) fn begin_step(&self, point: &Point, slot: usize, has_post_handlers: bool, frame: &mut TrapFrame) {
         let pointer = ptr::from_ref(point).cast_mut();
         self.stepping.store(pointer, Relaxed);
-        self.slot.store(slot, Relaxed);
+        self.slot_end.store(slot + 4, Relaxed);
         self.post_point.store(if has_post_handlers { pointer } else { ptr::null_mut() }, Relaxed);
         self.interrupt_masks.store(frame.pstate & TrapFrame::DAIF, Relaxed);
         self.busy.store(self.busy.load(Relaxed) | STEPPING, Relaxed);
@@ -192,7 +192,8 @@ impl Cpu {
         frame.pc = slot as u64;
     }
 
-    /// Returns the point whose instruction is being stepped on this CPU, and the virtual address of the slot.
+    /// Returns the point whose instruction is being stepped on this CPU, and the virtual address of the end of the
+    /// slot, which is 4 bytes after the copy of the instruction.
     ///
     /// # Safety
     ///
@@ -205,7 +206,7 @@ impl Cpu {
         // SAFETY: points are freed only after every CPU has been held with interrupts unmasked, and this CPU has had
         // them masked since `begin_step` stored the pointer.
         let point = unsafe { self.stepping.load(Relaxed).as_ref() }?;
-        Some((point, self.slot.load(Relaxed) as u64))
+        Some((point, self.slot_end.load(Relaxed) as u64))
     }
 
     /// Ends the step, because the instruction has left the slot, or has faulted there: restores the interrupt masks in

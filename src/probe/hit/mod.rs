@@ -241,8 +241,8 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
 pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     let cpu = Cpu::current();
     // SAFETY: the vectors call this in the hit path, with interrupts masked; the result is used only here.
-    let Some((point, slot)) = (unsafe { cpu.stepping() }) else { return false };
-    if frame.pc != slot + 4 {
+    let Some((point, slot_end)) = (unsafe { cpu.stepping() }) else { return false };
+    if frame.pc != slot_end {
         return false;
     }
     frame.pc = point.address() as u64 + 4;
@@ -260,8 +260,8 @@ pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
 pub(crate) fn faulted(frame: &mut TrapFrame) {
     let cpu = Cpu::current();
     // SAFETY: interrupts have been masked since the instruction was sent to its slot, as in the hit path.
-    if let Some((point, slot)) = unsafe { cpu.stepping() } {
-        if frame.pc == slot {
+    if let Some((point, slot_end)) = unsafe { cpu.stepping() } {
+        if frame.pc == slot_end - 4 {
             frame.set_interrupted(point.address() as u64);
             // SAFETY: as for `stepping` above, interrupts have been masked since the instruction was sent to its slot.
             if unsafe { cpu.end_step(frame) }.is_some() {
@@ -285,8 +285,8 @@ pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
     let cpu = Cpu::current();
     // SAFETY: interrupts have been masked since the instruction was sent to its slot, as in the hit path.
     match (unsafe { cpu.stepping() }, frame) {
-        (Some((point, slot)), Some(frame)) => {
-            if let Some(offset @ (0 | 4)) = frame.pc.checked_sub(slot) {
+        (Some((point, slot_end)), Some(frame)) => {
+            if let Some(offset @ (0 | 4)) = frame.pc.checked_sub(slot_end - 4) {
                 frame.set_interrupted(point.address() as u64 + offset);
                 // SAFETY: as for `stepping` above, interrupts have been masked since the instruction was sent to its
                 // slot.

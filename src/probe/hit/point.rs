@@ -63,7 +63,7 @@ pub(crate) struct Point {
     /// For [`BOOSTED`](Self::BOOSTED) and [`STEPPED`](Self::STEPPED): the virtual address at which to go on. The other
     /// shortcuts say how they use it.
     pub(crate) slot: usize,
-    /// The operands of the other shortcuts.
+    /// The operands of the shortcuts: those below say how they use them.
     pub(crate) operands: [u64; 3],
     /// The [`shortcut`](Self::shortcut) after a breakpoint at the entry of a function, if no handler is called but the
     /// call is followed to its return for [`returns`](Self::returns); 0 otherwise. At most one of `entry` and
@@ -147,7 +147,8 @@ impl Point {
     /// [`shortcut`](Self::shortcut): go on at the address in the frame at offset `operands[0]`, with `operands[1]` as
     /// PSTATE.BTYPE, after storing [`slot`](Self::slot) in the frame at offset `operands[2]`.
     pub(crate) const REGISTER: u64 = 2;
-    /// [`shortcut`](Self::shortcut): step the instruction at [`slot`](Self::slot), then call the only post-handler.
+    /// [`shortcut`](Self::shortcut): step the instruction at [`slot`](Self::slot), which ends at `operands[0]`, then
+    /// call the only post-handler.
     pub(crate) const STEPPED: u64 = 4;
 
     /// [`shortcut`](Self::shortcut): store `operands[0]` in the frame at offset `operands[1]`, and go on at

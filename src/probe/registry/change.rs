@@ -465,7 +465,7 @@ impl RegistryEntry {
             Execution::Simulated(operation) if !has_post => {
                 operation.resolve(self.address as u64, self.guard()).map_or((0, 0, [0; 3]), shortcut::to)
             }
-            Execution::Stepped { slot } if !has_several && has_post => (Point::STEPPED, slot, [0; 3]),
+            Execution::Stepped { slot } if !has_several && has_post => (Point::STEPPED, slot, [slot as u64 + 4, 0, 0]),
             Execution::Simulated(_) | Execution::Stepped { .. } => (0, 0, [0; 3]),
         };
         let returns = if let Handlers::Return(_) = handlers { self.only_follows() } else { None };
