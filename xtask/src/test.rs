@@ -145,7 +145,8 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     let prefixes: Vec<String> =
         boards.iter().flat_map(|board| board.configurations.iter().map(|one| board.prefix(one))).collect();
     let all_prefixes = STAGES.into_iter().chain(prefixes.iter().map(String::as_str));
-    let wanted = Wanted::new(options.filter.clone(), options.exact, all_prefixes);
+    let filter = options.filter.as_deref().map(|filter| wanted::existing(filter, &prefixes)).transpose()?;
+    let wanted = Wanted::new(filter, options.exact, all_prefixes);
     if let Err(error) = setup::rust(&["clippy", "rustfmt"]) {
         report.add(Finished::failed_step("setup", format!("{error:#}")));
         return Ok(report.finish(&wanted, options.durations));

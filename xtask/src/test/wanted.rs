@@ -2,6 +2,30 @@
 //!
 //! A name begins with a prefix: a stage such as `host`, or a configuration such as `rpi3/smp1`.
 
+use anyhow::{Result, ensure};
+
+use crate::board::BASE;
+
+/// Returns a filter as the names of tests have it, which name a board alone for its configuration [`BASE`]. `prefixes`
+/// are those of all configurations.
+///
+/// # Errors
+///
+/// The filter begins with a configuration that does not exist.
+pub fn existing(filter: &str, prefixes: &[String]) -> Result<String> {
+    let head = filter.split("::").next().unwrap_or_default();
+    let Some((board, configuration)) = head.split_once('/') else { return Ok(filter.into()) };
+    let is_of_board = |prefix: &&String| prefix.split('/').next() == Some(board);
+    let mut others = prefixes.iter().filter(is_of_board).peekable();
+    if configuration == BASE && prefixes.iter().any(|prefix| prefix == board) {
+        return Ok(filter.replacen(head, board, 1));
+    }
+    let is_known = configuration.is_empty() || others.peek().is_none() || others.clone().any(|prefix| prefix == head);
+    let names = others.map(|prefix| format!("`{prefix}`")).collect::<Vec<_>>().join(", ");
+    ensure!(is_known, "there is no configuration `{head}`; those of {board} are {names}");
+    Ok(filter.into())
+}
+
 /// The tests that the command line asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
@@ -97,7 +121,7 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
-    use super::Wanted;
+    use super::{Wanted, existing};
 
     const PREFIXES: [&str; 4] = ["host", "pi", "pi/smp1", "virt"];
 
@@ -163,6 +187,23 @@ mod tests {
             assert!(!wanted(filter, false).names("pi/smp1"), "{filter}");
         }
         assert!(!Wanted::default().names("pi/smp1"));
+    }
+
+    #[test]
+    fn a_configuration_that_does_not_exist_is_refused() {
+        let existing = |filter| existing(filter, &PREFIXES.map(String::from)).map_err(|error| error.to_string());
+        for (filter, meant) in [
+            ("pi/base::m::a", "pi::m::a"),
+            ("pi/base", "pi"),
+            ("pi/smp1::a", "pi/smp1::a"),
+            ("pi/", "pi/"),
+            ("m::tools/a", "m::tools/a"),
+            ("tools/a", "tools/a"),
+        ] {
+            assert_eq!(existing(filter).as_deref(), Ok(meant));
+        }
+        let error = "there is no configuration `pi/smp2`; those of pi are `pi`, `pi/smp1`";
+        assert_eq!([existing("pi/smp2::a"), existing("pi/smp2")], [Err(error.into()), Err(error.into())]);
     }
 
     #[test]
