@@ -171,7 +171,7 @@ fn run_alone(
     }
     let _ = match (is_marked, options.format) {
         // In JSON, nothing but objects is printed. An object that was written before has the number of probes.
-        (false, OutputFormat::Json) if about.0.contains("; ") || about.0.lines().count() > 1 => {
+        (false, OutputFormat::Json) if notes.has_more(&program) => {
             options.format.write_failure(about.0.trim_end(), &mut lines)
         }
         (false, OutputFormat::Json) => Ok(()),

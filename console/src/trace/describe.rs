@@ -53,6 +53,21 @@ impl Notes {
             (true, _) => Ok(()),
         }
     }
+
+    /// Whether more than the number of probes is told about `program`.
+    pub fn has_more(&self, program: &RunningProgram) -> bool {
+        self.stages != Stages::default() || self.is_verbose || !self.is_quiet && !self.is_silent && has_remarks(program)
+    }
+}
+
+/// Whether [`describe`] writes more than the number of probes.
+fn has_remarks(program: &RunningProgram) -> bool {
+    program.refused().next().is_some()
+        || !program.refused_instructions().is_empty()
+        || program.untold() > 0
+        || program.unmasked_only().is_some()
+        || !program.warnings().is_empty()
+        || !program.interpreted().is_empty()
 }
 
 /// Writes the number of probes on the first line, with the functions and instructions that cannot be probed. Further
