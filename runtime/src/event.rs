@@ -1,39 +1,40 @@
-//! The static events of this kernel, with the names, the fields and the texts of Linux's events (include/trace/events):
-//! what reads those of Linux reads these.
+//! The static events of this kernel. They have the names, the fields and the texts of Linux's events
+//! (include/trace/events), so programs that read Linux's events read these.
 //!
-//! A task has its number for a PID and no priority of its own: it shows that of a Linux task that asks for none. A
-//! sector has 512 bytes, and a disk has the number of its place in the device tree as its minor number.
+//! The PID of a task is its number. Every task has the default priority of Linux, because tasks have no priorities
+//! here. A sector has 512 bytes. The minor number of a disk is its index among the disks, in the order of the device
+//! tree.
 
 use aarch64_kprobes::event;
 use aarch64_kprobes::event::Text;
 
-/// The priority of every task, as Linux shows that of a task that asks for none.
+/// The priority of every task: Linux's default.
 pub(crate) const PRIORITY: i32 = 120;
 
-/// The error of a device that does not do what it was asked for, as Linux numbers it.
+/// Linux's error number for a device that has failed.
 pub(crate) const EIO: i32 = -5;
 
-/// The `dev` of the disk with the number `number`: with the major number that Linux gives a virtio disk on many
-/// systems.
+/// Returns the `dev` of the disk with the number `number`. The major number is the one that a virtio disk has on many
+/// Linux systems.
 pub(crate) const fn disk(number: u32) -> u32 {
     const MAJOR: u32 = 254;
     MAJOR << 20 | number
 }
 
-/// What `prev_state` of [`SchedSwitch`] holds, as Linux has it.
+/// The values of `prev_state` in [`SchedSwitch`], as in Linux.
 pub(crate) mod state {
-    /// It goes on as soon as there is a CPU for it.
+    /// The task can run, and has given up its CPU in a call.
     pub(crate) const READY: i64 = 0;
-    /// It waits, or sleeps.
+    /// The task waits or sleeps.
     pub(crate) const WAITING: i64 = 0x01;
-    /// It has exited.
+    /// The task has exited.
     pub(crate) const EXITED: i64 = 0x10;
-    /// An interrupt has preempted it.
+    /// An interrupt has preempted the task.
     pub(crate) const PREEMPTED: i64 = 0x100;
 }
 
 event! {
-    /// A CPU goes from one task to another.
+    /// A CPU switches from one task to another.
     pub struct SchedSwitch = sched:sched_switch {
         prev_comm: [u8; 16],
         prev_pid: i32 = "pid_t",
@@ -96,7 +97,7 @@ event! {
 }
 
 event! {
-    /// A task makes another one.
+    /// A task spawns another one.
     pub struct SchedProcessFork = sched:sched_process_fork {
         parent_comm: [u8; 16],
         parent_pid: i32 = "pid_t",
@@ -138,7 +139,7 @@ event! {
 }
 
 event! {
-    /// A disk is given a request, or the next part of one.
+    /// A disk gets a request, or the next part of one.
     pub struct BlockRqIssue<'a> = block:block_rq_issue {
         dev: u32 = "dev_t",
         sector: u64 = "sector_t",
@@ -156,7 +157,7 @@ event! {
 }
 
 event! {
-    /// A disk has done with what it was given.
+    /// A disk has finished a request, or a part of one.
     pub struct BlockRqComplete<'a> = block:block_rq_complete {
         dev: u32 = "dev_t",
         sector: u64 = "sector_t",
@@ -194,7 +195,7 @@ event! {
 }
 
 event! {
-    /// The heap has given memory out.
+    /// The heap has allocated memory.
     pub struct Kmalloc = kmem:kmalloc {
         call_site: u64 = "unsigned long",
         ptr: *const u8,
@@ -205,7 +206,7 @@ event! {
 }
 
 event! {
-    /// The heap was given memory back.
+    /// The heap is about to free memory.
     pub struct Kfree = kmem:kfree {
         call_site: u64 = "unsigned long",
         ptr: *const u8,
@@ -214,7 +215,7 @@ event! {
 }
 
 event! {
-    /// A deadline has come, and what it was set for begins.
+    /// A deadline has come, and its function is about to be called.
     pub struct HrtimerExpireEntry = timer:hrtimer_expire_entry {
         hrtimer: *const u8 = "void *",
         now: i64 = "s64",
@@ -224,7 +225,7 @@ event! {
 }
 
 event! {
-    /// What a deadline was set for has been done.
+    /// The function of a deadline has returned.
     pub struct HrtimerExpireExit = timer:hrtimer_expire_exit {
         hrtimer: *const u8 = "void *",
     }

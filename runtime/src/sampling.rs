@@ -15,8 +15,8 @@
 //! followed. After a sample by the timer, the CPU has at least as much time for other work as the sample took.
 //!
 //! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count.
-//! If a sample begins before the CPU had that time, the counters interrupt only after the time that follows it. They
-//! count meanwhile, so the samples that were due are known to be missed.
+//! If a sample begins before the CPU has had that time, the counters do not interrupt until the time after that sample
+//! is over. They count meanwhile, so the samples that fall due are counted as missed.
 //!
 //! **Starting and stopping.** Only the CPU itself can set its timer. So the start publishes the plan and makes every
 //! CPU set its timer and counters by it ([`smp::on_each_cpu`]), and the stop withdraws the plan and makes every CPU
@@ -85,10 +85,10 @@ impl From<OutOfMemory> for SamplingError {
     }
 }
 
-/// What lies between two samples of a CPU.
+/// The distance between two samples of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
-    /// A time.
+    /// This much time.
     Time(Duration),
     /// This many events, at most 2³¹ − 1.
     Events(Event, u32),
@@ -103,7 +103,7 @@ impl Period {
     }
 }
 
-/// Called for a sample, with
+/// The function that is called for a sample, with
 ///
 /// - the data of the sampler;
 /// - the index of the period;
@@ -113,7 +113,7 @@ impl Period {
 /// Returns whether it took the sample. If it did not, the deadline is not met, and this CPU is sampled no more.
 pub type SampleHandler = unsafe fn(usize, usize, u64, &TrapFrame) -> bool;
 
-/// What all CPUs do while they are sampled.
+/// The plan that all CPUs follow while they are sampled.
 struct Plan {
     handler: SampleHandler,
     data: usize,
@@ -121,7 +121,7 @@ struct Plan {
     start: u64,
     clocks: Box<[Clock]>,
     counters: Box<[Counter]>,
-    /// Until when each CPU should have time for other work after its last sample, by the physical counter.
+    /// The physical counter up to which each CPU should have time for other work after its last sample.
     earliest: PerCpu<AtomicU64>,
 }
 
@@ -131,7 +131,7 @@ struct Counter {
     period: usize,
     event: Event,
     count: u32,
-    /// The samples that were due on any CPU and could not be taken, and that the handler has not been told of.
+    /// The samples that were due on any CPU, could not be taken, and were not reported to the handler.
     unmet: AtomicU64,
     /// The samples that were the last due ones of their CPU: they may have been on their way when the program ended.
     last: AtomicU64,
@@ -141,7 +141,7 @@ struct Counter {
 struct Clock {
     /// The index of the period.
     index: usize,
-    /// In nanoseconds.
+    /// The period in nanoseconds.
     period: u64,
     /// The number of the next deadline on each CPU: its distance from the start in periods.
     next: PerCpu<AtomicU64>,
@@ -156,13 +156,14 @@ static STOPPING: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
 #[derive(Debug)]
 pub struct Sampler {
     plan: *mut Plan,
-    /// Of the timers; `None` after the stop.
+    /// The owner of the timers; `None` after the stop.
     owner: Option<fast::Owner>,
 }
 
-// SAFETY: the plan is owned, and all its changing parts are atomic.
+// SAFETY: the sampler owns the plan, which `start` has made from a box. Only atomic parts of the plan change after
+// that.
 unsafe impl Send for Sampler {}
-// SAFETY: the plan is never changed but for its atomic parts.
+// SAFETY: only atomic parts of the plan change after `start` has made it.
 unsafe impl Sync for Sampler {}
 
 /// Returns how the samples of `periods` would interrupt: by FIQ on all CPUs, or by IRQ on some.
@@ -249,11 +250,11 @@ impl Sampler {
     }
 
     /// Stops sampling, as the drop does. Returns the number of deadlines, of all periods and CPUs, that were not met
-    /// and that the handler has not been told of.
+    /// and that were not reported to the handler.
     ///
-    /// `ended` is for how long the handler has taken no samples any more, if that is so. Deadlines since then do not
-    /// count. Nor does the last one before, on each CPU: its sample may have been on its way. Of samples by events, all
-    /// but the last on each CPU count.
+    /// `ended` is the time for which the handler has refused samples; `None` if it still takes them. Deadlines within
+    /// that time do not count, and neither does the last deadline before it on each CPU, whose sample may have been on
+    /// its way. Of samples by events, all but the last on each CPU count.
     #[must_use]
     pub fn stop(mut self, ended: Option<Duration>) -> u64 {
         let end = fast::counter().saturating_sub(ended.map_or(0, time::ticks));
@@ -289,9 +290,10 @@ impl Drop for Sampler {
 
 /// Sets the timer of this CPU by the plan, and starts its counters.
 fn follow() {
-    // Without interrupts, so that no sample is taken between its deadline and the timer.
+    // Masked, so that no sample is taken between the computation of the deadline and the setting of the timer.
     fast::without(|| {
-        // SAFETY: `Sampler::start` has published the plan, and frees it, in a drop, only after all calls of this.
+        // SAFETY: the pointer is null, or `Sampler::start` has stored it from a box. The sampler frees the plan when it
+        // is dropped, which is after `on_each_cpu` has returned from all calls of this function.
         if let Some(plan) = unsafe { PLAN.load(Ordering::Acquire).as_ref() } {
             for (number, counter) in plan.counters.iter().enumerate() {
                 counters::prepare(number, counter.event, counter.count);
@@ -306,7 +308,8 @@ fn follow() {
 fn count_unmet() {
     fast::without(|| {
         counters::set(Mode::Paused);
-        // SAFETY: the end of the sampler has stored it, and the plan is freed, in a drop, only after all calls of this.
+        // SAFETY: the pointer is null, or `Sampler::end` has stored it, whose `on_each_cpu` returns after all calls of
+        // this function. The plan is freed after that.
         if let Some(plan) = unsafe { STOPPING.load(Ordering::Acquire).as_ref() } {
             for (number, counter) in plan.counters.iter().enumerate() {
                 if let Some(due) = counters::overflows(number, counter.count) {
@@ -318,7 +321,7 @@ fn count_unmet() {
 }
 
 impl Counter {
-    /// Counts `due` samples, at least one, that are not taken on this CPU, nor any later one.
+    /// Counts `due` samples, at least one, that this CPU does not take. It takes no later ones either.
     fn refuse(&self, due: u64) {
         self.unmet.fetch_add(due - 1, Ordering::Relaxed);
         self.last.fetch_add(1, Ordering::Relaxed);
@@ -376,8 +379,8 @@ impl Plan {
     }
 
     /// Returns the number of deadlines at `end` or before that were not met, and of samples by events that were not
-    /// taken. Without the last one of each period on each CPU, if `is_last_on_its_way`. No CPU may follow the plan any
-    /// more.
+    /// taken. Leaves out the last one of each period on each CPU if `is_last_on_its_way`. No CPU may follow the plan
+    /// any more.
     fn unmet(&self, end: u64, is_last_on_its_way: bool) -> u64 {
         let since = end.saturating_sub(self.start);
         let of_clock = |clock: &Clock| {
@@ -395,14 +398,15 @@ impl Plan {
 
 /// Handles the interrupt of the timer or of the counters in the code whose registers are in `frame`.
 fn take(frame: &TrapFrame) {
-    // SAFETY: the end of the sampler, which comes before the plan is freed, waits for each CPU that is here.
+    // SAFETY: the pointer is null, or `Sampler::start` has stored it from a box. Before the plan is freed, the drop of
+    // the `fast::Owner` waits for each CPU that is in this handler.
     let Some(plan) = (unsafe { PLAN.load(Ordering::Acquire).as_ref() }) else { return };
     let cpu = task::current_cpu();
     let begin = fast::counter();
     let mut frame = *frame;
-    // SAFETY: `recover` reads words of a stack that the interrupted code has stored there.
+    // SAFETY: `recover` passes only addresses of words that the interrupted code has stored on its stack.
     let read = |address| unsafe { nofault::read::<u64>(address) }.ok();
-    // SAFETY: the current task is the one that was interrupted on this CPU.
+    // SAFETY: the current task is the one that was interrupted on this CPU, so it owns `calls` and runs on this CPU.
     unsafe { probe::recover(&mut frame, &task::current_task().calls, read) };
     if !plan.sample(cpu, begin, &frame) {
         // The timer stays disarmed, and the counters paused.

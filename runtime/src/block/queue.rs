@@ -31,7 +31,7 @@ struct Flight {
 
 /// The requests of a disk, and the device.
 pub(super) struct Queue {
-    /// The place of the disk among the disks.
+    /// The index of the disk among all disks.
     number: u32,
     device: VirtIOBlk<Memory, MmioTransport<'static>>,
     waiting: VecDeque<Box<Request>>,
@@ -129,7 +129,7 @@ impl Queue {
                 });
                 self.flights[usize::from(token)] = flight;
             }
-            // SAFETY: the pointer comes from a box, and the device has not got it.
+            // SAFETY: the pointer comes from the box above. The device has refused it, so nothing else refers to it.
             Err(error) => return Err((error, unsafe { Box::from_raw(flight) }.request)),
         }
         Ok(())
@@ -145,7 +145,7 @@ impl Queue {
         let operation = request.operation();
         let bytes = request.segment();
         let length = bytes.len();
-        // SAFETY: `issue` gave these three to the device under this token.
+        // SAFETY: `issue` gave these three to the device under this token, and the box has kept them in place.
         let result = unsafe {
             match operation {
                 Operation::Read => self.device.complete_read_blocks(token, header, bytes, answer),
@@ -174,7 +174,7 @@ impl Queue {
     }
 }
 
-/// Which way the bytes go, as Linux's events say it.
+/// Returns the direction of a transfer, as Linux's events encode it in `rwbs`.
 fn letter(operation: Operation) -> [u8; 8] {
     let letter = match operation {
         Operation::Read => b'R',

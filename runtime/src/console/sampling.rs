@@ -16,7 +16,7 @@ use crate::smp;
 /// The clock of [`sampling`].
 pub(super) struct Sampling;
 
-// SAFETY: after the drop of a `Sampler`, its handler is not called (see there).
+// SAFETY: the drop of a `Sampler` returns when its handler runs on no CPU, and the handler is not called after that.
 unsafe impl SamplingClock for Sampling {
     fn coverage(&self, wanted: &[host::Period]) -> Result<Coverage, host::SamplingError> {
         let delivery = sampling::delivery(&periods(wanted)?).map_err(|error| host_error(error, wanted))?;
@@ -59,7 +59,7 @@ fn counted(event: HardwareEvent) -> Event {
         HardwareEvent::Instructions => Event::INST_RETIRED,
         HardwareEvent::CacheReferences => Event::L1D_CACHE,
         HardwareEvent::CacheMisses => Event::L1D_CACHE_REFILL,
-        // The one that Linux asks for first counts branches that are taken.
+        // Linux prefers the event that counts the branches that are taken.
         HardwareEvent::BranchInstructions
             if smp::running().all(|cpu| counters::counts(cpu, Event::PC_WRITE_RETIRED)) =>
         {
@@ -73,7 +73,7 @@ fn counted(event: HardwareEvent) -> Event {
     }
 }
 
-/// Writes a line with the events of hardware that programs can sample by.
+/// Writes a line with the hardware events that programs can sample by.
 pub(super) fn write_counted(out: &mut dyn fmt::Write) -> fmt::Result {
     let is_counted = |event: &HardwareEvent| {
         let events = [counted(*event)];

@@ -95,12 +95,12 @@ const EVENT_COUNTERS: u64 = (1 << 31) - 1;
 /// How often to look for an interrupt that has been requested. It takes a while to reach the controller.
 const CHECKS: usize = 1000;
 
-/// What the counters of a CPU do that are [prepared](prepare).
+/// The mode of the counters that are [prepared](prepare) on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// They stand still, and request no interrupt.
     Paused,
-    /// They count, and request no interrupt. [`overflows`] tells later what they have counted.
+    /// They count, and request no interrupt. [`overflows`] returns later what they have counted.
     Silent,
     /// They count, and request interrupts.
     Interrupting,
@@ -118,7 +118,7 @@ struct Monitors {
 
 /// The monitors of each CPU that has some.
 static MONITORS: PerCpu<Once<Monitors>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
-/// The shared interrupts that the counters of a CPU have; the rest is 0, which is none.
+/// The shared interrupts that CPUs have claimed for their counters; 0 in unused entries.
 static CLAIMED: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 /// The counters that have been [prepared](prepare) on each CPU, as bits.
 static COUNTING: PerCpu<AtomicU64> = PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]);
@@ -129,7 +129,7 @@ pub(super) fn initialize_cpu(controller: &Controller, interrupts: &[Interrupt]) 
     if matches!(ID_AA64DFR0_EL1.read(ID_AA64DFR0_EL1::PMUVer), 0 | 15) {
         return;
     }
-    // After a reset, these are unknown. The cycle counter has the interrupt of the others.
+    // After a reset, the registers are unknown. The cycle counter shares the interrupt of the event counters.
     stop(u64::MAX);
     pmcr_el0::write(CONTROL);
     let counters = (pmcr_el0::read() >> 11 & 31) as usize;
@@ -164,8 +164,8 @@ fn find_interrupt(controller: &Controller, interrupts: &[Interrupt]) -> Result<D
     })
 }
 
-/// Returns whether no other CPU has the interrupt, if it is a shared one. If several CPUs raise it, it reaches only one
-/// of them.
+/// Claims the interrupt for this CPU. Returns false if it is a shared one that another CPU has claimed: a shared
+/// interrupt that several CPUs raise reaches only one of them.
 fn claim(interrupt: Interrupt) -> bool {
     if interrupt.number < SHARED {
         return true;
@@ -189,12 +189,12 @@ pub fn counts(cpu: usize, event: Event) -> bool {
     MONITORS.of(cpu).get().is_some_and(|monitors| monitors.events >> event.0 & 1 != 0)
 }
 
-/// Returns how the CPU with the dense number `cpu` would be interrupted after numbers of `events`, which have a counter
-/// each.
+/// Returns how the CPU with the dense number `cpu` would be interrupted after numbers of `events`, each with a counter
+/// of its own.
 ///
 /// # Errors
 ///
-/// A [`CounterError`], if it would not.
+/// A [`CounterError`] with the reason why it would not be.
 pub(crate) fn delivery_on(cpu: usize, events: impl ExactSizeIterator<Item = Event>) -> Result<Delivery, CounterError> {
     let monitors = MONITORS.of(cpu).get().ok_or(CounterError::NoMonitors)?;
     let delivery = monitors.delivery?;
@@ -209,12 +209,12 @@ pub(crate) fn delivery_on(cpu: usize, events: impl ExactSizeIterator<Item = Even
     Ok(delivery)
 }
 
-/// Makes counter `counter` of this CPU ready to count `event`, up to an overflow after `count`, not 0. [`set`] starts
+/// Makes counter `counter` of this CPU ready to count `event`. It overflows after `count` events, not 0. [`set`] starts
 /// it. The CPU has the counter, and fast interrupts are masked.
 pub(crate) fn prepare(counter: usize, event: Event, count: u32) {
     let bit = 1 << counter;
     with(counter, || {
-        // Without filters: at EL1 and EL0 of non-secure state, and not at EL2 (PMEVTYPER<n>_EL0).
+        // No filters: events at EL1 and EL0 of non-secure state count, events at EL2 do not (PMEVTYPER<n>_EL0).
         pmxevtyper_el0::write(event.0.into());
         pmxevcntr_el0::write(count.wrapping_neg().into());
     });
@@ -222,7 +222,7 @@ pub(crate) fn prepare(counter: usize, event: Event, count: u32) {
     COUNTING.here().fetch_or(bit, Ordering::Relaxed);
 }
 
-/// Sets what the counters of this CPU do that are [prepared](prepare).
+/// Sets the mode of the counters that are [prepared](prepare) on this CPU.
 pub(crate) fn set(mode: Mode) {
     let counting = COUNTING.here().load(Ordering::Relaxed);
     if counting != 0 {
@@ -243,9 +243,10 @@ pub(super) fn is_due() -> bool {
     COUNTING.here().load(Ordering::Relaxed) != 0 && pmovsclr_el0::read() & pmintenset_el1::read() != 0
 }
 
-/// Returns how often `count` events have happened since counter `counter` was prepared or this returned a number, if
-/// that is not 0. The rest of the events stay counted. The counter is [paused](Mode::Paused), and fast interrupts are
-/// masked. If the first of them happened more than 2³² events ago, the number is too small by what the counter lost.
+/// Returns how many times `count` events have happened on counter `counter`, since it was prepared or since the last
+/// call that returned a number; `None` if not once. The remaining events stay counted. The counter is
+/// [paused](Mode::Paused), and fast interrupts are masked. The number is too small if more than 2³² events have come
+/// after the first overflow.
 pub(crate) fn overflows(counter: usize, count: u32) -> Option<u64> {
     let bit = 1 << counter;
     if pmovsclr_el0::read() & bit == 0 {
@@ -268,8 +269,8 @@ pub(crate) fn end() {
     }
 }
 
-/// Calls `access`, which finds the registers of counter `counter` selected. What the interrupted code has selected
-/// stays so.
+/// Calls `access` with the registers of counter `counter` selected, and then restores the selection of the interrupted
+/// code.
 fn with<T>(counter: usize, access: impl FnOnce() -> T) -> T {
     let selected = pmselr_el0::read();
     pmselr_el0::write(counter as u64);

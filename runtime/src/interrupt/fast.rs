@@ -284,7 +284,7 @@ impl Unexplained {
     /// The most in succession. On hardware, a signal outlasts its request by less.
     const MOST: u32 = 10_000;
 
-    /// Counts one more. Returns false if they come without end.
+    /// Counts one more. Returns false if there have been too many in succession.
     fn is_passing(&self) -> bool {
         let now = counter();
         let distance = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
@@ -295,8 +295,8 @@ impl Unexplained {
     }
 }
 
-/// Handles the interrupt of the timer or of the counters. Returns false if one of them is due, and they have never had
-/// a handler, and if interrupts that neither of them requests come without end.
+/// Handles the interrupt of the timer or of the counters. Returns false in two cases: one of them is due, and there has
+/// never been a handler; or too many interrupts have come in succession that neither of them requests.
 pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
     let timer = CNTP_CTL_EL0.extract();
     let is_timer_due = timer.is_set(CNTP_CTL_EL0::ENABLE) && timer.is_set(CNTP_CTL_EL0::ISTATUS);

@@ -87,7 +87,7 @@ impl Controller {
         }
     }
 
-    /// Returns whether the event counters of this CPU, which are asked for `interrupt`, request it.
+    /// Returns whether `interrupt`, which the event counters of this CPU may raise, is requested.
     fn is_pending(&self, interrupt: Interrupt) -> bool {
         match self {
             Self::V2(gic) => gic.is_pending(interrupt),
@@ -114,10 +114,10 @@ static HANDLERS: [AtomicPtr<Handler>; SPECIAL as usize] = [const { AtomicPtr::ne
 /// panic and the hit path reads this.
 pub(crate) static IN_HANDLER: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
-/// What handles an interrupt.
+/// A handler of an interrupt.
 #[derive(Debug)]
 pub struct Handler {
-    /// What the device is called.
+    /// The name of the device.
     pub name: &'static str,
     /// Called on the CPU that has taken the interrupt, with interrupts masked.
     pub handle: fn(),
@@ -278,15 +278,15 @@ pub(crate) fn dispatch(frame: &TrapFrame) {
         end();
         answer(number, cpu, frame.pc as usize);
     } else if fast::is_ordinary(number) {
-        // Without a handler, no code has set the timer, and no counter counts.
-        // Its handler runs as that of a fast interrupt does: no watchpoint is hit in it.
+        // The result is ignored: without a handler, no code has armed the timer or a counter. The handler runs as it
+        // does by a fast interrupt: no watchpoint is hit in it.
         fast::without(|| fast::dispatch(frame));
         end();
     } else {
         // SAFETY: a pointer that is not null was stored by `register`, from a static.
         let handler = unsafe { slot.load(Ordering::Acquire).as_ref() };
-        // Without a handler, no code has enabled it. Or it is the fast one, which the controller requests again after
-        // this has ended.
+        // An interrupt without a handler was never enabled, or is the fast one, which the controller requests again
+        // after this has ended.
         if let Some(handler) = handler {
             emit!(IrqHandlerEntry { irq: number as i32, name: handler.name.into() });
             (handler.handle)();

@@ -23,7 +23,8 @@ fn bytes_of(size: usize) -> usize {
     (size + size_of::<usize>()).next_multiple_of(CHUNK_UNIT) - size_of::<usize>()
 }
 
-/// Where the function returns to that this is a part of: what has asked for memory, or given it back.
+/// Returns the return address of the function that this is inlined into: the address of the code that allocates or
+/// frees.
 #[inline(always)]
 fn call_site() -> u64 {
     let address;

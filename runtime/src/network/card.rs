@@ -136,7 +136,8 @@ impl Card {
                 Ok(())
             }
             Err(error) => {
-                // SAFETY: the pointer comes from a box, and the device has not got it.
+                // SAFETY: the pointer comes from the box above. The device has refused it, so nothing else refers to
+                // it.
                 drop(unsafe { Box::from_raw(buffer) });
                 Err(error)
             }
@@ -173,7 +174,8 @@ impl Card {
                 Ok(())
             }
             Err(error) => {
-                // SAFETY: the pointer comes from a box, and the device has not got it.
+                // SAFETY: the pointer comes from the box above. The device has refused it, so nothing else refers to
+                // it.
                 self.free.push(Buffer(unsafe { Box::from_raw(buffer) }));
                 Err(error)
             }

@@ -136,7 +136,7 @@ impl Task {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// As much of its name as a record has room for, filled up with zeros.
+    /// Returns the first bytes of the name, as many as a record has room for, padded with zeros.
     pub fn short_name(&self) -> [u8; 16] {
         self.short_name
     }

@@ -38,7 +38,7 @@ pub unsafe fn adopt_cpu(cpu: usize) {
 ///
 /// # Panics
 ///
-/// If it was called before: it unmasks interrupts, which a handler of a probe must not.
+/// Panics if it was called before: it unmasks interrupts, which a probe handler must not do.
 pub fn start(name: &str, main: fn()) -> ! {
     static HAS_STARTED: AtomicBool = AtomicBool::new(false);
     assert!(!HAS_STARTED.swap(true, Ordering::Relaxed), "the kernel has been started before");

@@ -46,7 +46,7 @@ pub fn remove(task: &Task) {
     drop(removed);
 }
 
-/// What [`list`] returns about a task.
+/// A task, as [`list`] returns it.
 #[derive(Clone, Debug)]
 pub struct TaskInfo {
     /// The task's number, which is never reused.

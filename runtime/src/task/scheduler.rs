@@ -323,7 +323,7 @@ pub(crate) fn reschedule(mask: &IrqMask) {
     unsafe { finish_switch() };
 }
 
-/// How `task`, which leaves its CPU, is shown by [`SchedSwitch`].
+/// Returns the `prev_state` with which [`SchedSwitch`] shows `task`, which leaves its CPU.
 fn previous_state(task: &Task) -> i64 {
     match task.state() {
         TaskState::Ready | TaskState::Running if task.preempted_at() != 0 => event::state::PREEMPTED,
