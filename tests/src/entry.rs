@@ -1,6 +1,6 @@
 //! Probes at the entry of functions whose handlers see what a call passes: in all modes, and where the lean stub, which
-//! saves only those registers, cannot be used. Where probes come and go, a usual run makes a
-//! quarter of the rounds of a thorough one.
+//! saves only those registers, cannot be used. Where probes come and go, a usual run makes a quarter of the rounds of a
+//! thorough one.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -145,7 +145,7 @@ test!(
 
 test!(
     fn the_host_surveys_the_text_as_the_engine_does() {
-        // The header says which text it is of: the host's is all of the image.
+        // Only the headers differ: they name the surveyed text, and the host surveys the whole image.
         const HEADER: usize = 20;
         let checker = probe::Checker::new();
         let rows = |survey: Survey| survey.to_bytes(0).expect("there is memory")[HEADER..].to_vec();

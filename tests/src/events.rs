@@ -275,7 +275,7 @@ static IN_STUBS: AtomicBool = AtomicBool::new(false);
 /// The number of hits that stubs have left to handlers.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// Does for a hit of the recorder at `data` what a handler of the trace layer does, and counts it.
+/// Handles a hit of the recorder at `data` as the handlers of the trace layer do, and counts the hit.
 fn left(data: usize, registers: Registers<'_>, address: usize, return_address: Option<usize>) {
     LEFT.fetch_add(1, Relaxed);
     let (address, return_address) = (address as u64, return_address.map(|address| address as u64));
@@ -305,7 +305,7 @@ extern "C" fn left_return(call: &mut Call<'_>) {
 /// A probe whose handler records, unless its stub may.
 struct Chosen(Probe);
 
-// SAFETY: the probe is the engine's, and so are `synchronize` and its offsets, if there are any.
+// SAFETY: the probe, `synchronize` and the offsets are those of `Probe`, which fulfils the contract.
 unsafe impl Armed for Chosen {
     type Error = ProbeError;
 

@@ -1,4 +1,4 @@
-//! Return probes with handlers that see only what a function returns, with less saved.
+//! Return probes whose handlers see only what a function returns, so that fewer registers are saved.
 
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -31,7 +31,7 @@ unsafe extern "C" {
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-/// The number of handlers that were called with less saved.
+/// The number of calls of handlers with fewer registers saved.
 static LEAN: AtomicU64 = AtomicU64::new(0);
 
 /// What a handler saw: x0 to x7, x29, the return address, sp, the function, and the data of the probe.
@@ -191,7 +191,7 @@ test!(
 
 test!(
     fn a_function_that_ends_in_a_call_returns_to_both_probes() {
-        /// What the handlers have been told as the return addresses.
+        /// The return addresses that the handlers have got.
         static ADDRESSES: IrqLock<Vec<usize>> = IrqLock::new(Vec::new());
         extern "C" fn keep_address(returned: &Return) {
             add_value(returned);
@@ -203,7 +203,7 @@ test!(
         }
         ADDRESSES.lock().reserve(4);
         let (outer, inner) = (Kretprobe::at(fixture::TAIL_CALL.address()), Kretprobe::at(fixture::IDENTITY.address()));
-        // Each trampoline leads to each.
+        // The call returns through two trampolines, each of either kind.
         for (outer, inner, lean) in [
             (outer.result(keep_address), inner.result(keep_address), 2),
             (outer.handler(keep_address_of_call), inner.result(keep_address), 1),

@@ -1,9 +1,9 @@
 //! The kernel's allocator fails at the first allocation of an operation, then at its second, and so on. Each time the
 //! operation returns an error, and the probes and the allocated bytes are the same as before.
 //!
-//! In a thorough run, each allocation fails in turn. In a usual run, each of the first 32 does, and of the later ones
-//! ever fewer: after allocation `n`, the next to fail is `n / 16` further. It does not see what goes wrong only if
-//! another fails.
+//! In a thorough run, each allocation fails in turn. In a usual run, each of the first 32 does, and ever fewer of the
+//! later ones: after allocation `n`, the next to fail is `n / 16` further. A usual run misses a defect that shows only
+//! if one of the others fails.
 
 use alloc::string::String;
 use alloc::vec::Vec;

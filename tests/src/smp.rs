@@ -96,8 +96,8 @@ test!(
     }
 );
 
-/// Returns how often each CPU does what up to four CPUs do `most` times. More of them do it as often in all: a CPU that
-/// is held spins, so the time for one rendezvous grows with their number where they share the cores of a host.
+/// Returns how often each CPU repeats its work: `most` times with up to four CPUs, and with more CPUs as often in all
+/// as four CPUs. A CPU that is held spins, so a rendezvous takes longer the more CPUs share the cores of a host.
 fn times(most: u64) -> u64 {
     most.min((4 * most).div_ceil(smp::running().count() as u64))
 }

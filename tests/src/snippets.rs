@@ -1,6 +1,6 @@
 //! Snippets in the stubs of probes: they count correctly while tasks are preempted in them and moved, and while their
-//! probes come and go. A usual run has half or a third of the rounds of a thorough one in which probes come and go, so
-//! fewer tasks are interrupted at fewer instructions meanwhile.
+//! probes come and go. A usual run makes half or a third of the rounds of a thorough one in the tests where probes come
+//! and go.
 
 use alloc::format;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! Static events of this image: what stands at their sites, what their functions are given, and what their records
-//! hold.
+//! Static events of this image: the instructions at their sites, the arguments of their functions, and the fields of
+//! their records.
 
 use alloc::format;
 use alloc::string::String;
@@ -156,14 +156,14 @@ test!(
     }
 );
 
-// While probes are on all other instructions of a function, its event is told with the values that the code has
-// computed: no stub changes a register that only the block of the site reads.
+// With probes on all other instructions of a function, its event has the values that the code has computed: no stub
+// changes a register that only the block of the site reads.
 test!(
     depends(core),
     fn probes_around_a_site_leave_the_fields_alone() {
         static WRONG: AtomicUsize = AtomicUsize::new(0);
         extern "C" fn listen(entry: &Entry) {
-            // SAFETY: as above.
+            // SAFETY: the argument is the address of the struct, which stays while the function is called.
             let sum = unsafe { &*(entry.arguments()[0] as *const Sum) };
             let is_right = sum.sum == i64::from(sum.left) + i64::from(sum.right) && sum.left == 1000 && sum.right == -7;
             WRONG.fetch_add(usize::from(!is_right), Relaxed);

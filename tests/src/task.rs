@@ -1,4 +1,4 @@
-//! Tasks, on which the probes are tested.
+//! The tasks of the kernel, which all other tests rely on.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

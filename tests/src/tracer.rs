@@ -24,7 +24,7 @@ extern "C" fn leaf(number: u64) -> u64 {
     black_box(number).wrapping_mul(3)
 }
 
-/// It ends with a call of [`leaf`], which takes its place on the stack.
+/// Ends with a tail call of [`leaf`].
 #[inline(never)]
 extern "C" fn tail(number: u64) -> u64 {
     leaf(black_box(number + 1))
@@ -110,7 +110,7 @@ test!(
             "tests::tracer::leaf();",
             "tests::tracer::leaf();",
         ];
-        // What follows the header; the crate of the tests is called otherwise in a symbol.
+        // Without the header, and without paths: a symbol may have another name for the crate of the tests.
         let found: Vec<String> =
             calls.iter().skip_while(|line| !line.contains("root")).map(|line| short(line)).collect();
         assert_eq!(found, expected.map(short), "{text}");
@@ -154,7 +154,7 @@ test!(
 struct Open {
     function: u64,
     stack: u64,
-    /// The return address; `None` for a tail call, whose entry has another than its return.
+    /// The return address; `None` for a tail call, whose records have different ones at the entry and at the return.
     address: Option<u64>,
 }
 
@@ -165,19 +165,19 @@ impl Open {
     }
 }
 
-/// What a check of the nesting has found.
+/// The result of a check of the nesting.
 #[derive(Debug, Default)]
 struct Nesting {
     entries: u64,
     returns: u64,
-    /// Calls that were left behind by what their task did next: their returns are missing.
+    /// Calls whose returns are missing: later records of their task are outside of them.
     abandoned: u64,
     /// Returns without a call.
     alone: u64,
-    /// Returns that follow directly on the return of their call's tail call.
+    /// Returns that directly follow the return of the tail call in which the function ended.
     rows: u64,
-    /// Returns of tail calls that are not followed by that of the call around them, on the same CPU with the same
-    /// address.
+    /// Returns of tail calls that the return of the calling function does not follow directly, on the same CPU and to
+    /// the same address.
     torn: u64,
     deepest: usize,
 }
@@ -230,7 +230,7 @@ fn nesting<'a>(records: impl Iterator<Item = Record<'a>>) -> Nesting {
     found
 }
 
-/// How many bytes each ring has: records that find no more room are counted.
+/// The size of each ring in bytes. Records that do not fit are counted.
 const RING: usize = 4 << 20;
 
 test!(
@@ -275,7 +275,7 @@ test!(
             task::yield_now();
             (before, snapshot) = (hits(), rings.snapshot().expect("there is memory"));
         }
-        // Up to here nothing is missing on any CPU.
+        // Only the records up to the first loss on any CPU are checked.
         let mut last = [None; MAX_CPUS];
         snapshot.records().expect("there is memory").for_each(|record| last[record.cpu] = Some(record.time));
         let full = snapshot.counts().enumerate().filter(|(_, counts)| counts.lost > 0);

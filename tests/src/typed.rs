@@ -85,7 +85,7 @@ struct Foreign {
 #[derive(Clone, Debug)]
 struct Nothing;
 
-/// A value beside others, as a mutex has it.
+/// A value beside another field, as in a mutex.
 #[derive(Debug)]
 struct Guarded<T: ?Sized> {
     holder: u32,
@@ -357,7 +357,7 @@ test!(
                 black_box(folded(black_box(&numbers), black_box(SEED)));
                 let mut out = String::new();
                 program.finish(&mut out).expect("a string can be written to");
-                // Values come in the order in which the variable has them, and none of them twice.
+                // Values come in the order in which the variable takes them, and none of them twice.
                 let mut rest = values.iter().copied();
                 let mut is_next = |value: u64| values.len() == 1 || rest.any(|next| next == value);
                 let wrong = out.lines().find(|line| !line.parse().is_ok_and(&mut is_next));
@@ -369,7 +369,7 @@ test!(
     }
 );
 
-/// A function that is inlined into two others, and one that is inlined into it.
+/// A function that is inlined into two others, and into which [`doubled`] is inlined.
 #[inline(always)]
 fn mixed(sum: &mut Small, total: u64, number: u64) -> u64 {
     let turned = total.rotate_left(7);
@@ -420,10 +420,10 @@ test!(
     fn variables_of_inlined_copies_have_their_values_at_every_instruction() {
         let Trajectory { numbers, totals, .. } = Trajectory::new();
         let turned: Vec<u64> = totals.iter().map(|total| total.rotate_left(7)).collect();
-        // The third is that of the inner copy.
+        // `args.value` is the argument of the inner copy.
         let variables: [(&str, &[u64]); 4] =
             [("args.number", &numbers), ("locals.turned", &turned), ("args.value", &numbers), ("args.total", &totals)];
-        // In the second copy, the compiler does not say where the total is.
+        // For the second copy, the debugging information does not locate the total.
         for (function, known) in [("mixed_once", 4), ("mixed_again", 3)] {
             let path = format!("tests::typed::{function}");
             let size = symbol::find(&path).next().expect("the function is not inlined").size;

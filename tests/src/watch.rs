@@ -68,7 +68,8 @@ fn instructions() -> Vec<usize> {
     records().iter().map(|record| record.pc.load(Relaxed)).collect()
 }
 
-/// Doublewords to watch, in a line that nothing else uses.
+/// Doublewords to watch, in cache lines that nothing else uses. They belong to the test that runs, because each test
+/// has a boot of its own.
 #[repr(C, align(256))]
 struct Words([u64; 64]);
 
@@ -164,7 +165,7 @@ test!(
             assert_eq!((record.cpu.load(Relaxed), record.task.load(Relaxed)), tasks[0]);
         }
         assert_eq!((watchpoint.hits(), watchpoint.missed(), watchpoint.given_up_at()), (TIMES, 0, None));
-        // SAFETY: the word is this test's, and its tasks have ended.
+        // SAFETY: the word belongs to this test (see `Words`), and its tasks have ended.
         assert_eq!(unsafe { word(0).read_volatile() }, TIMES);
         drop(watchpoint);
         assert_eq!(enabled(), 0);
@@ -177,7 +178,7 @@ test!(
         let (store, load) = (address(watch_store as *const ()), address(watch_load as *const ()));
         let pair = address(watch_store_pair as *const ());
         let unaligned = |offset: isize| word(4).wrapping_byte_offset(offset);
-        // SAFETY: the words are this test's.
+        // SAFETY: the words belong to this test (see `Words`).
         let accesses = || unsafe {
             watch_store(word(4), 1);
             watch_load(word(4));
@@ -210,7 +211,7 @@ test!(
         assert_eq!(instructions(), [store, pair, store]);
         drop(watchpoint);
         let watchpoint = watch(word(16), 128, Stores);
-        // SAFETY: the words are this test's.
+        // SAFETY: the words belong to this test (see `Words`).
         unsafe {
             watch_store(word(15), 1);
             watch_store(word(16), 1);
@@ -219,7 +220,7 @@ test!(
             watch_zero(word(16));
         }
         assert_eq!(instructions(), [store, store, address(watch_zero as *const ())]);
-        // SAFETY: the words are this test's, and were zeroed.
+        // SAFETY: the words belong to this test (see `Words`), and were zeroed.
         assert_eq!(unsafe { word(16).read_volatile() }, 0);
         drop(watchpoint);
     }
@@ -234,7 +235,7 @@ test!(
             watchpoint
         };
         let _both = (watch(0), watch(1));
-        // SAFETY: the words are this test's.
+        // SAFETY: the words belong to this test (see `Words`).
         unsafe {
             watch_store_pair(word(0), 1);
             watch_store(word(1), 1);
@@ -306,10 +307,10 @@ test!(
             return;
         }
         for kind in [Loads, Stores, All] {
-            // SAFETY: the word is this test's.
+            // SAFETY: the word belongs to this test (see `Words`).
             unsafe { word(0).write_volatile(5) };
             let watchpoint = watch(word(0), 8, kind);
-            // SAFETY: the word is this test's, and the CPU has the instructions.
+            // SAFETY: the word belongs to this test (see `Words`), and the CPU has the instructions.
             let found =
                 unsafe { [watch_fetch_add(word(0), 2), watch_swap(word(0), 9), watch_compare_swap(word(0), 9, 11)] };
             assert_eq!(found, [5, 7, 9]);
@@ -317,7 +318,7 @@ test!(
             assert_eq!(instructions(), all.map(address));
             assert_eq!((watchpoint.hits(), watchpoint.missed()), (3, 0));
             drop(watchpoint);
-            // SAFETY: the word is this test's.
+            // SAFETY: the word belongs to this test (see `Words`).
             assert_eq!(unsafe { word(0).read_volatile() }, 11);
         }
     }
@@ -357,7 +358,7 @@ test!(
     depends(core, entry),
     fn a_comparison_that_fails_is_a_load_only() {
         let _watchpoint = watch(word(0), 8, All);
-        // SAFETY: the word is this test's.
+        // SAFETY: the word belongs to this test (see `Words`).
         unsafe {
             word(0).write_volatile(5);
             instructions();
@@ -374,7 +375,7 @@ test!(
     depends(core, entry),
     fn a_sequence_that_cannot_be_followed_ends_the_watchpoint() {
         let watchpoint = watch(word(0), 8, All);
-        // SAFETY: the word is this test's.
+        // SAFETY: the word belongs to this test (see `Words`).
         unsafe {
             word(0).write_volatile(5);
             instructions();
@@ -417,7 +418,7 @@ test!(
         let watchpoint = watch(word(0), 8, Stores);
         for mode in [Mode::Boosted, Mode::Optimized] {
             let probe = Kprobe::at(store).pre(before).at_most(mode).register().unwrap();
-            // SAFETY: the word is this test's.
+            // SAFETY: the word belongs to this test (see `Words`).
             unsafe { watch_store(word(0), 9) };
             assert_eq!(instructions(), [store], "{mode}");
             assert_eq!((probe.hits(), probe.missed()), (1, 0), "{mode}");
@@ -435,7 +436,7 @@ test!(
         assert_eq!(one(count).unwrap_err(), WatchError::NoneFree { count });
         Watchpoint::set_all_enabled(&all, true).unwrap();
         for number in 0..=count {
-            // SAFETY: the words are this test's.
+            // SAFETY: the words belong to this test (see `Words`).
             unsafe { watch_store(word(number), 1) };
         }
         let found: Vec<usize> = records().iter().map(|record| record.data.load(Relaxed)).collect();
@@ -451,10 +452,10 @@ test!(
     fn code_with_interrupts_masked_is_seen_and_code_with_debug_exceptions_masked_is_not() {
         let _watchpoint = watch(word(0), 8, Stores);
         let mask = IrqMask::new();
-        // SAFETY: the word is this test's.
+        // SAFETY: the word belongs to this test (see `Words`).
         unsafe { watch_store(word(0), 1) };
         assert_eq!(instructions().len(), 1);
-        // SAFETY: masking is always allowed; the word is this test's.
+        // SAFETY: masking is always allowed; the word belongs to this test (see `Words`).
         unsafe {
             asm!("msr daifset, #0b1000", options(nomem, nostack));
             watch_store(word(0), 2);

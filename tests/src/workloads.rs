@@ -1,4 +1,4 @@
-//! The workloads: they tell a wrong answer, and their reports add up.
+//! The workloads: they detect wrong answers, and their reports add up.
 
 use alloc::string::ToString;
 use core::time::Duration;

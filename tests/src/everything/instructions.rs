@@ -75,7 +75,8 @@ test!(
         let in_use = heap_in_use();
         let addresses = instructions();
         let start = time::now();
-        // Armed at once, but registered in parts: the lists for that would not fit beside all probes.
+        // The probes are armed at once, but registered in parts: the lists of one registration would not fit into
+        // memory beside all probes.
         const PART: usize = 1 << 16;
         let mut probes: Vec<Kprobe> = Vec::with_capacity(addresses.len());
         for part in addresses.chunks(PART) {
@@ -106,7 +107,7 @@ test!(
         drop(iterations);
         println!("{} probes, {} hits", probes.len(), HITS.sum());
 
-        // Until the instructions are restored, the code that removes the probes hits them.
+        // The code that removes the probes hits them until it has restored the instructions.
         let (count, before) = (probes.len() as u64, HITS.sum());
         Kprobe::unregister_all(probes);
         let hits = HITS.sum() - before;

@@ -25,7 +25,7 @@ test!(
         let least = Duration::from_secs(parameter(option_env!("EVERYTHING_SECONDS"), 0));
         let mut traces = Vec::with_capacity(SAMPLES);
         let all = functions().into_iter().flat_map(|function| function.step_by(4));
-        // Only what is sampled is slowed down by the probes, and not the handling of their lists.
+        // The probes are armed after their registration, so that they slow down only the sampled work.
         let outcomes = Kprobe::register_all(all.map(|address| Kprobe::at(address).disabled()));
         let probes: Vec<Kprobe> = outcomes.expect("there is memory for the lists").into_iter().flatten().collect();
         let arm = |enabled| Registration::set_all_enabled(probes.iter().map(|probe| &**probe), enabled);

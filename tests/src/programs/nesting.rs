@@ -120,7 +120,7 @@ test!(
                 most = most.max(taken);
             }
         }
-        // Most are accepted up to a depth, and some of them would take more than there is beyond it.
+        // Most are accepted up to a depth, beyond which some of them would take more of the stack than there is.
         assert!(most > PROMISED / 2 && accepted > 100, "{most} bytes, {accepted} accepted");
         let mut random = Random::new(7);
         for _ in 0..200 {

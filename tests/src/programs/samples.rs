@@ -226,7 +226,7 @@ test!(
             assert_eq!((program.probes(), counting_anywhere()), (2, 0b11 * cpus));
             drop(program);
             assert_eq!(counting_anywhere(), 0);
-            // The samples of another program do not resume it.
+            // The samples of another program do not resume the counting.
             let program = start("profile:us:100 { @ = count(); if (@n++ > 20) { exit(); } }");
             while {
                 assert_eq!(counting_anywhere(), 0);
@@ -281,7 +281,7 @@ test!(
     depends(cpus, core, interrupts),
     needs FAST_INTERRUPTS,
     fn samples_among_hits_show_the_probed_code() {
-        // The handler of a sample runs into one of the probes itself.
+        // One of the probes is on the handler of samples.
         let program = start(
             "profile:us:200 /comm == \"caller\"/ { @[func] = count(); @caller[caller, kstack(2)] = count(); } \
              kprobe:tests::programs::target { @calls = count(); @args[arg0 & 3]++; } \
@@ -347,7 +347,7 @@ test!(
             assert_eq!((program.probes(), armed()), (3, cpus));
             assert_eq!(
                 refused("BEGIN { print(1); } p:us:10 { @ = count(); }"),
-                // Its `BEGIN` has not run.
+                // The `BEGIN` of the refused program has not run.
                 "error: the CPUs are sampled already: end the other program first\n  \
                  BEGIN { print(1); } p:us:10 { @ = count(); }\n                      ^^^^^^^\n"
             );
@@ -386,7 +386,7 @@ test!(
     depends(cpus, core),
     needs COUNTER_INTERRUPTS,
     fn samples_of_events_leave_time_for_others() {
-        /// Returns how often a task yields in a while.
+        /// Returns how often this task yields in a fixed time.
         fn turns() -> u64 {
             let begin = time::now();
             let mut turns = 0;
@@ -445,7 +445,7 @@ test!(
     depends(cpus, core, interrupts, board),
     needs COUNTER_INTERRUPTS,
     fn cycles_that_nothing_could_be_sampled_for_are_missed() {
-        // Of a program that goes on, and of one that ends meanwhile.
+        // The program goes on, or ends while interrupts are masked.
         for is_ended in [false, true] {
             MASKED_SINCE.store(0, Relaxed);
             let program = start("h:cycles:1e5 /comm == \"masked\"/ { @[func] = count(); }");
@@ -481,7 +481,7 @@ test!(
     depends(cpus, core, interrupts, board),
     needs COUNTER_INTERRUPTS,
     fn cycles_after_long_samples_are_missed() {
-        // As each sample takes longer than the cycles, the counters are held back most of the time.
+        // Each sample takes longer than its cycles, so the counters do not interrupt most of the time.
         let loops = "for ($i : 0..200) { for ($j : 0..200) { @n++; } }";
         let program = start(&format!("h:cycles:10000 {{ {loops} @samples = count(); }}"));
         let busy = || {
@@ -500,7 +500,7 @@ test!(
     depends(cpus, interrupts, board),
     fn code_that_has_interrupts_masked_is_sampled_by_fast_interrupts_only() {
         const LENGTH: Duration = Duration::from_millis(60);
-        // A busy host answers late for as long as some of these take.
+        // A busy host may stall the machine for several rounds.
         const ROUNDS: u64 = 5;
         let program = start("p:hz:1000 /comm == \"masks\"/ { @[func] = count(); }");
         let is_ordinary = program.unmasked_only().is_some();

@@ -33,7 +33,7 @@ extern "C" fn second_twin(number: u64) -> u64 {
     black_box(number) + 2
 }
 
-/// A text that programs read, with a 0 behind it.
+/// A text that programs read, with a 0 at its end.
 static TEXT: [u8; 8] = *b"seven**\0";
 
 test!(

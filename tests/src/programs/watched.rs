@@ -105,7 +105,7 @@ test!(
         let text = format!("w:{NAME}:8:w {{ @ = count(); }}");
         drop(start(&text));
         assert_eq!(enabled(), 0);
-        // More than there are: none is left of those that fit.
+        // One watchpoint more than the CPU has: the program is refused, and leaves none.
         let all: String =
             (0..=watchpoints()).map(|number| format!("w:{NAME}+{}:8:w {{ @ = count(); }} ", 8 * number)).collect();
         assert!(refused(&all).contains(&format!("all {} watchpoints of the CPU are in use", watchpoints())));
@@ -116,7 +116,7 @@ test!(
              nor all 1\n  BEGIN { @ = count(); } w:0x1000000000000:8:w { @ = count(); }\n                         \
              ^^^^^^^^^^^^^^^^^^^^^\n"
         );
-        // A probe that is refused after them.
+        // A later probe of the program is refused.
         assert!(
             refused(&format!("{text} insn:aarch64_kprobes::exception::handle_sync:0 {{ @ = count(); }}"))
                 .contains("cannot be probed")
@@ -157,7 +157,7 @@ test!(
     fn tasks_that_access_the_memory_end_its_watchpoint() {
         const TURNS: u64 = 100;
         let address = WORDS[5].as_ptr().addr();
-        // The hit that asks for it is any of the first ones of any CPU.
+        // Any of the first hits, on any CPU, may end the watchpoint.
         let program =
             start(&format!("w:{NAME}+40:8:w {{ @ = count(); @n++; if (@n > 20) {{ unwatch({address}); }} }}"));
         let accesses = |cpu: usize| {
