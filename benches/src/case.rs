@@ -263,7 +263,7 @@ pub static CASES: &[Case] = &[
     }),
 ];
 
-/// An event with its probe, as which it dereferences.
+/// An event, which dereferences to its probe.
 struct Event(Events<Probe>);
 
 impl Deref for Event {
@@ -291,7 +291,7 @@ fn controlled(line: &str, set: fn(&mut Events<Probe>) -> Result<(), Errno>) -> A
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
 }
 
-/// A probe of a tracer, as which it dereferences.
+/// A tracer and the number of a probe, to which this dereferences.
 struct TracedProbe(Arc<Traced>, usize);
 
 impl Deref for TracedProbe {
@@ -319,7 +319,7 @@ fn static_event(name: &str) -> Armed {
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
 }
 
-/// A program with one probe, as which it dereferences.
+/// A program with one probe, to which this dereferences.
 struct OneProbe(RunningProgram);
 
 impl Deref for OneProbe {

@@ -40,7 +40,7 @@ macro_rules! targets {
             unsafe extern "C" {
                 fn $symbol();
             }
-            /// See `targets.S`.
+            /// Returns the function of this name in `targets.S`.
             pub fn $name() -> Target {
                 Target { function: $symbol as *const () as usize, offset: $offset, copies: $copies }
             }

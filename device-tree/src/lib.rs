@@ -1,11 +1,9 @@
 //! The device tree, read once at boot into a plain description of the machine, and sets of its memory.
 //!
-//! The crate is apart from the kernel and touches no machine, so that damaged trees are tested on the host by the
-//! thousand.
+//! The crate needs no kernel and no machine, so it is tested on the host with thousands of damaged trees.
 //!
-//! The `fdt` crate reads the tree, after `blob` has checked it. The meaning of some properties depends on other
-//! nodes, and is worked out here: addresses behind buses (`node`), and the controllers of interrupts
-//! (`interrupts`).
+//! The `fdt` crate reads the tree, after `blob` has checked it. The meaning of some properties depends on other nodes,
+//! and is worked out here: addresses on buses (`node`), and the controllers of interrupts (`interrupts`).
 
 #![cfg_attr(not(test), no_std)]
 

@@ -6,8 +6,8 @@
 //! | [`protocol`] | the trait of a protocol, independent of what carries it |
 //! | [`http`], [`echo`] | the two protocols that are served |
 //!
-//! The crate is apart from the kernel, which has the network cards and the task that runs the IP stack (the crate
-//! `smoltcp`), so that it is tested on the host.
+//! The crate needs no kernel, so it is tested on the host. The kernel has the network cards, and the task that runs the
+//! IP stack (the crate `smoltcp`).
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,8 +1,8 @@
-//! What the CPUs of a machine decide together: how one of them holds all others ([`rendezvous`]), and which runs which
+//! Decisions that concern several CPUs: how one of them holds all others ([`rendezvous`]), and which CPU runs which
 //! task ([`line`]).
 //!
-//! Both are apart from the machine, so that a model checker and models go through them on the host. The kernel sends
-//! the interrupts, and keeps the tasks.
+//! Neither module depends on a machine, so a model checker and models run them on the host. The kernel sends the
+//! interrupts, and keeps the tasks.
 
 #![cfg_attr(not(test), no_std)]
 

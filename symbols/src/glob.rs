@@ -45,9 +45,9 @@ impl Unit for u8 {
 
 /// Whether `name` matches `pattern`, both given by their characters or their bytes, as [`glob_match`] does.
 ///
-/// With `CLASSES`, `[…]` stands for one of the characters in it: `a-f` in it is each from the one to the other, a `]`
-/// that comes first is a `]`, and after `[!` it is one of all others. A `[` without a `]` stands for itself, and so
-/// does the character after a `\`.
+/// With `CLASSES`, `[…]` is a class, which stands for one of the characters in it. In a class, `a-f` means all
+/// characters from `a` to `f`, and a `]` that comes first means itself. `[!…]` stands for one character that is not in
+/// the class. A `[` without a `]` stands for itself, and so does the character after a `\`.
 #[inline(always)]
 pub fn glob_match_units<const CLASSES: bool, U: Unit>(
     mut pattern: impl Iterator<Item = U> + Clone,
@@ -82,8 +82,8 @@ pub fn glob_match_units<const CLASSES: bool, U: Unit>(
     }
 }
 
-/// Whether the element of a pattern that begins with `wanted` matches `found`. Then `rest`, what follows `wanted`, is
-/// left at the next element.
+/// Whether the element of a pattern that begins with `wanted` matches `found`. If so, advances `rest`, which follows
+/// `wanted`, to the next element.
 #[inline(always)]
 fn element<const CLASSES: bool, U: Unit>(wanted: U, rest: &mut (impl Iterator<Item = U> + Clone), found: U) -> bool {
     if wanted == U::of(b'?') {
@@ -106,8 +106,8 @@ fn element<const CLASSES: bool, U: Unit>(wanted: U, rest: &mut (impl Iterator<It
     wanted == found
 }
 
-/// Whether `found` is in the class whose text after the `[` is at the beginning of `rest`, which is left after the `]`.
-/// `None` if the class is not closed.
+/// Whether `found` is in the class whose text after the `[` begins at `rest`. Advances `rest` to the text after the
+/// `]`. `None` if the class is not closed.
 #[inline(always)]
 fn class<U: Unit>(rest: &mut (impl Iterator<Item = U> + Clone), found: U) -> Option<bool> {
     let mut low = rest.next()?;

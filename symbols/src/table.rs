@@ -254,8 +254,8 @@ impl<'a> SymbolTable<'a> {
         self.data.overlap(&addresses)
     }
 
-    /// Returns what the engine has found out about the text on the host, for `Platform::survey`; empty if the table has
-    /// no such part.
+    /// Returns the survey of the text that the engine has made on the host, for `Platform::survey`; empty if the table
+    /// has no such part.
     #[must_use]
     pub fn survey(&self) -> &'a [u8] {
         self.survey

@@ -40,7 +40,7 @@ pub enum Source {
         /// The offset of the word from that address, in bytes.
         offset: i32,
     },
-    /// Nowhere: the word is the sum of a register, as of [`Memory`](Self::Memory), and this number.
+    /// Nowhere: the word is the sum of a number and a register, which is numbered as for [`Memory`](Self::Memory).
     Sum {
         /// The register.
         register: u8,
@@ -93,7 +93,7 @@ pub enum ValuePlace {
     },
     /// Memory, at an address that is in a word. For a result, this is the address passed at the entry.
     At(Source),
-    /// Memory, at this offset from the address in a register, as of [`Source::Memory`].
+    /// Memory, at this offset from the address in a register, which is numbered as for [`Source::Memory`].
     Memory {
         /// The register.
         register: u8,

@@ -14,8 +14,8 @@ use crate::{
     ALIGNMENT, CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES,
 };
 
-/// How many variables of copies a table may have for each byte of its lists of variables. Compilers leave out most
-/// variables of some copies, but of no image so many.
+/// How many variables of copies a table may have for each byte of its lists of variables. A variable that no copy has
+/// takes no byte there. Compilers leave out many variables, but in no image as many as this.
 const VISITS_OF_BYTE: usize = 8;
 
 /// Why bytes are not a table of types.

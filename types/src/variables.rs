@@ -178,7 +178,7 @@ pub struct CopyVariable<'a> {
     pub is_argument: bool,
     /// The type; `None` if no copy of the function has the variable.
     of: Option<TypeId>,
-    /// What the copy has of it; `None` if it has nothing.
+    /// The scope and the places in the copy; `None` if the copy does not have the variable.
     stored: Option<Stored<'a>>,
 }
 
@@ -350,8 +350,8 @@ impl<'a> InlinedCopy<'a> {
 }
 
 impl<'a> CopyVariable<'a> {
-    /// Returns the variable at the instruction `offset` bytes after the entry of the function that contains `copy`, of
-    /// which it is; `None` if that is outside of its scope.
+    /// Returns the variable, which is one of `copy`, at the instruction `offset` bytes after the entry of the function
+    /// that contains the copy; `None` if that is outside of its scope.
     ///
     /// # Errors
     ///

@@ -179,7 +179,7 @@ impl std::error::Error for WriteError {}
 
 /// The longest name, in bytes. The rest of a longer name is cut, and marked.
 const NAME_MAX: usize = (1 << (u32::BITS - NAME_OFFSET_BITS)) - 1;
-/// Follows a name that is cut.
+/// The mark at the end of a name that is cut.
 const CUT: &str = "…";
 
 /// The items that records refer to by number.
@@ -441,8 +441,8 @@ fn put_rows(base: u64, all: &[LineRow], blocks: &mut Vec<u8>, rows: &mut Vec<u8>
 }
 
 /// Returns the length in bytes of each part of a table that [`write`] made: functions, their records, types, their
-/// records, places, names, their text, blocks of rows, rows, files, vtables, offsets of variables,
-/// variables, inlined functions.
+/// records, places, names, their text, blocks of rows, rows, files, vtables, offsets of variables, variables, inlined
+/// functions.
 #[must_use]
 pub fn lengths(table: &[u8]) -> [usize; PART_COUNT] {
     let length = |number: usize| {

@@ -170,8 +170,8 @@ fn truncated_trees_are_refused() {
     }
 }
 
-/// Each word of a tree becomes each of the values in a thorough run, and two of them in a usual run, which does not see
-/// the others there. Neighbouring words become different values.
+/// Each word of a tree becomes each of the values in a thorough run, and two of them in a usual run. Neighbouring words
+/// become different values.
 #[test]
 fn no_change_of_a_word_makes_it_panic() {
     const VALUES: [u32; 8] = [0, 1, 2, 3, 4, 9, 0x7fff_ffff, u32::MAX];
