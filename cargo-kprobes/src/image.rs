@@ -91,14 +91,14 @@ pub fn whole(elf: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// What is made of the debugging information, as far as there is any.
+/// The tables that are made from the debugging information, as far as the program has any.
 #[derive(Default)]
 struct DebugTables {
-    /// What the table of symbols says about inlined copies.
+    /// The inlined copies for the table of symbols.
     copies: Vec<Inlined>,
     /// The table of types.
     types: Option<Vec<u8>>,
-    /// Whether that says what the types of arguments are.
+    /// Whether the table of types has the types of arguments.
     has_types: bool,
 }
 
@@ -165,7 +165,7 @@ pub struct Filled {
     pub length: usize,
     /// The room that the linker script has reserved for them, in bytes.
     pub room: usize,
-    /// Whether they have the arguments of functions with their types, which full debugging information says.
+    /// Whether they have the arguments of functions with their types, which takes full debugging information.
     pub has_types: bool,
 }
 

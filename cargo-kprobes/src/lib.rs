@@ -1,6 +1,6 @@
-//! What a kernel that embeds [aarch64-kprobes](https://docs.rs/aarch64-kprobes) needs after it was linked: the audit of
-//! the code that runs at hits, and the tables of symbols and types. `cargo kprobes` is the command for both; these
-//! functions are for build tools, which run after the linker.
+//! Tools for a linked kernel that embeds [aarch64-kprobes](https://docs.rs/aarch64-kprobes): the audit of the code that
+//! runs at hits, and the tables of symbols and types. `cargo kprobes` is the command for both; these functions are for
+//! build tools, which run after the linker.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -24,7 +24,7 @@ use std::{fmt, path::Path};
 use audit::{Audit, Declarations};
 pub use image::{Filled, Tables};
 
-/// The reason why something could not be done, or what is wrong with a kernel. Its text is for people.
+/// The reason for a failure, or the faults of a kernel. Its text is for people.
 #[derive(Debug)]
 pub struct Error(anyhow::Error);
 

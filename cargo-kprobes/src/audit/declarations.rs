@@ -1,8 +1,7 @@
 //! Facts that cannot be read from an image are declared: where paths begin and end, the targets of indirect calls, the
 //! allowed locks. `docs/audit.md` describes the files.
 //!
-//! Every declaration has a reason. A declaration that applies to nothing is an error, because nobody reads a list that
-//! is not pruned.
+//! Every declaration has a reason. A declaration that applies to nothing is an error, so that the lists stay short.
 
 use std::{
     cell::Cell,
@@ -191,7 +190,7 @@ pub struct Declarations {
     pub ends: Vec<Declaration<()>>,
     /// Functions that take locks or wait.
     pub locks: Vec<Declaration<()>>,
-    /// Functions that do neither, though they look like it.
+    /// Suspected functions that neither take locks nor wait.
     pub lock_free: Vec<Declaration<()>>,
     /// Functions in the region that are not on a path.
     pub elsewhere: Vec<Declaration<()>>,

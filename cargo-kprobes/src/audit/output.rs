@@ -39,7 +39,7 @@ impl fmt::Display for Tree<'_> {
 }
 
 impl Tree<'_> {
-    /// Whether two entries of one function lead to the same.
+    /// Whether both are entries of one function, and lead to the same functions.
     fn are_alike(&self, one: u64, other: u64) -> bool {
         let start = |entry| self.executable.function(entry).map(|function| function.range.start);
         let leads_to = |entry| self.graph.nodes.get(entry).map(|node| &node.leads_to);

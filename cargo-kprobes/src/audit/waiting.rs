@@ -174,7 +174,8 @@ fn rereads(executable: &Executable, states: &BTreeMap<u64, RegisterValues>, memb
             (Verdict::Simulate(Op::LoadLiteral { .. }), _) => loads.push((at, Registers::NONE)),
             (_, Some(access)) if access.stores => return None,
             (_, Some(_)) => loads.push((at, address.get())),
-            // What is not known loads if it writes a general register, as LDRAA does, and may store otherwise.
+            // An unknown instruction is a load if it writes a general register, as LDRAA does. Otherwise it may be a
+            // store.
             (_, None) if is_load_or_store(word) && !is_prefetch(word) => match writes.is_empty() {
                 true => return None,
                 false => loads.push((at, reads)),

@@ -10,11 +10,11 @@ use anyhow::{Context, Result, ensure};
 use kprobes_symbols::SymbolTable;
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind, elf, read::elf::ElfFile64};
 
-/// The survey is of an image from and to multiples of this many bytes, the largest size of a page: a kernel may take
-/// more for its text than has instructions.
+/// The surveyed range begins and ends at multiples of this many bytes, the largest size of a page: a kernel may count
+/// whole pages as its text.
 const GRANULE: u64 = 64 << 10;
-/// The most words that the analysis may read for each word of the sections: a kernel takes 5. Only a program that was
-/// made for it would take minutes.
+/// The most words that the analysis may read for each word of the sections: a kernel takes 5. Without this limit, a
+/// program that is made to be slow would take minutes.
 const READS_PER_WORD: usize = 100;
 
 /// Surveys the sections of instructions of the image at the virtual addresses `image`. `None` if the program does not
@@ -63,8 +63,8 @@ fn find(sections: &[(u64, Vec<u32>)], address: u64) -> Option<(usize, usize)> {
     (word < words.len()).then_some((number, word))
 }
 
-/// Returns the virtual address of each instruction at which a static event happens, and what an analysis takes it for.
-/// Their descriptions are at the virtual addresses `place`.
+/// Returns the site of each static event: the virtual address of its instruction, and the instruction that an analysis
+/// takes it for. The descriptions of the sites are at the virtual addresses `place`.
 fn sites(file: &ElfFile64<'_>, place: Range<u64>) -> Result<Vec<(u64, u32)>> {
     if place.is_empty() {
         return Ok(Vec::new());

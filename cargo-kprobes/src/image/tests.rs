@@ -222,7 +222,7 @@ fn tables_are_filled_in_where_there_is_room_for_them() {
     let mut program = elf.elf();
     let filled = fill(&mut program, Tables::All).unwrap();
     assert_eq!((filled.room, filled.has_types), (0x600, false), "it has no debugging information");
-    // The second segment is behind the header, the headers of both and the first one.
+    // The second segment follows the header, the headers of both segments, and the first segment.
     let data = &program[64 + 2 * 56 + 0x80..][..0x800];
     let table = SymbolTable::parse(&data[0x100..0x700]).unwrap();
     assert_eq!(table.find("kernel::main").map(|found| found.address).collect::<Vec<_>>(), [START + 0x40]);

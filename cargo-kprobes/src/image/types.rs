@@ -25,7 +25,7 @@ use layout::Layouts;
 pub fn contents(debug: &DebugInfo<'_>) -> Option<Contents> {
     let DebugInfo { executable, entries, rows, prologues, files } = debug;
     // Equal functions that were merged may have different types, and the debugging information has those of one of
-    // them. So nothing is said of merged functions.
+    // them. So the table leaves out merged functions.
     let alone = |address| {
         let found = executable.function(address).filter(|of| of.range.start == address && of.names.len() == 1);
         found.map(|of| of.range.clone())
@@ -220,7 +220,7 @@ fn unique(types: Vec<Type>, functions: Vec<Function>, vtables: Vec<(u64, usize)>
         copies: function.copies.into_iter().map(|copy| InlinedCopy { of: numbers[copy.of], ..copy }).collect(),
         ..function
     });
-    // A vtable that several types share tells none of them.
+    // A vtable that several types share identifies none of them.
     let mut implementors: BTreeMap<u64, Option<usize>> = BTreeMap::new();
     for (address, of) in vtables {
         let implementor = implementors.entry(address).or_insert(Some(classes[of]));

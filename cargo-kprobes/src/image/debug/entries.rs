@@ -287,7 +287,7 @@ fn merged(mut ranges: Vec<ops::Range<u64>>) -> Vec<ops::Range<u64>> {
     merged
 }
 
-/// Returns the address of a variable at a fixed place. The linker makes that of one that it has left out 0.
+/// Returns the address of a variable at a fixed place. A variable that the linker has left out has the address 0.
 fn address<'a>(dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>, place: Expression<Bytes<'a>>) -> Option<u64> {
     let address = match place.operations(unit.encoding()).next().ok()?? {
         Operation::Address { address } => address,

@@ -138,7 +138,7 @@ fn variables(
     found
 }
 
-/// Joins two ranges if no instruction of the copy is between them: they become one if their places are equal, and else
+/// Joins two ranges if no instruction of the copy is between them: they become one if their places are equal; otherwise
 /// the first lasts until the second begins. A place that the table cannot describe is left out beside others.
 fn widened(all: Vec<(Range<u32>, ValuePlace)>, instructions: &[Range<u32>]) -> Vec<(Range<u32>, ValuePlace)> {
     let is_known = |(_, place): &(Range<u32>, ValuePlace)| !matches!(place, ValuePlace::Unknown(_));

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(place(&[(Piece::FrameAddress(-8), 0)], 64), Some(ValuePlace::At(address)));
         let sum = Source::Sum { register: 29, offset: -8 };
         assert_eq!(place(&[(Piece::Sum(None, -8), 0)], 8), words((0, 8, sum), None));
-        // What a register held at the entry is not there any more.
+        // A register no longer holds its value from the entry.
         assert_eq!(place(&[(Piece::Entry(2), 0)], 8), None);
     }
 

@@ -299,7 +299,7 @@ impl<'a> Layouts<'a> {
     /// Returns the type of a vector's elements, and the offsets of their address and of their number.
     fn vector(&self, of: Index, first: &[&str]) -> Option<(Index, u64, u64)> {
         let (data, pointer) = self.path(of, first)?;
-        // In `Unique`, which is of bytes whatever the elements are, and in that `NonNull`.
+        // The address is in a `NonNull`, in a `Unique` of bytes, whatever the elements are.
         let data = match self.entries[pointer].tag? {
             gimli::DW_TAG_pointer_type => data,
             _ => data + self.path(pointer, &["pointer"])?.0,
