@@ -69,7 +69,7 @@ pub fn attach(options: &Options) -> Result<()> {
     }
 }
 
-/// Is the console of this machine on this terminal, until the person leaves or the machine ends.
+/// Connects the console of this machine to this terminal until the person leaves or the machine ends.
 fn interact(start: &dyn Start) -> Result<()> {
     let (sender, outputs) = mpsc::channel();
     // The receiver is gone once the person has left.
@@ -254,17 +254,17 @@ impl Files {
     }
 }
 
-/// Which of the console's output no command has read, because none used the machine.
+/// How much of the console's output no command has read, because none used the machine.
 #[derive(Clone, Copy, Default)]
 struct Unread {
     /// The number of bytes that commands have read.
     read: u64,
-    /// The number of other bytes that commands have told of.
+    /// The number of other bytes that commands have reported.
     told: u64,
 }
 
 impl Unread {
-    /// Reads the numbers. After a command that was killed, they are of the time before it.
+    /// Reads the numbers. A command that was killed has not changed them.
     fn load(files: &Files) -> Self {
         let text = fs::read_to_string(files.read()).unwrap_or_default();
         let mut numbers = text.split_whitespace().map(|number| number.parse().unwrap_or(0));
@@ -273,11 +273,11 @@ impl Unread {
 
     /// Writes the numbers for the next command.
     fn save(self, files: &Files) {
-        // Without the file, the next command tells of too many bytes.
+        // Without the file, the next command reports too many bytes.
         let _ = fs::write(files.read(), format!("{} {}\n", self.read, self.told));
     }
 
-    /// Returns how many bytes of a log of `length` bytes nothing has read or told of, and counts them as told.
+    /// Returns how many bytes of a log of `length` bytes no command has read or reported, and counts them as reported.
     fn tell(&mut self, length: u64) -> u64 {
         let missed = length.saturating_sub(self.read + self.told);
         self.told += missed;
@@ -285,11 +285,11 @@ impl Unread {
     }
 }
 
-/// The detached QEMU, for this process alone.
+/// The detached QEMU, locked for this process.
 pub struct DetachedMachine {
     files: Files,
     socket: UnixStream,
-    /// The number of bytes that the machine had printed while no command used it, since the last one told of them.
+    /// The number of bytes that the machine had printed while no command used it, and that no command has reported.
     pub missed: u64,
     _lock: Locked<File>,
 }

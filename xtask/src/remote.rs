@@ -34,9 +34,9 @@ const INTERRUPT_REPLY: &str = "^C";
 /// A line that the console echoes, and that does nothing: a comment.
 const NOTHING: &str = "#";
 
-/// Ends the command that runs on a machine, if the machine goes on without this process: types ^C, again and again,
-/// until `is_over` returns true, which listens until the given time. A command that has only begun may not notice the
-/// first ^C.
+/// Ends the command that runs on a machine, if the machine goes on without this process: types ^C again and again until
+/// `is_over`, which listens until the given time, returns true, or [`EXIT_TIMEOUT`] is over. A command that has only
+/// begun may not notice the first ^C.
 pub fn end_command(uart: &dyn Uart, mut is_over: impl FnMut(Instant) -> bool) {
     let deadline = Instant::now() + EXIT_TIMEOUT;
     while uart.goes_on() && Instant::now() < deadline {
@@ -47,7 +47,7 @@ pub fn end_command(uart: &dyn Uart, mut is_over: impl FnMut(Instant) -> bool) {
     }
 }
 
-/// Returns how often a silent machine is asked for a sign of life that may be silent for `patience`.
+/// Returns the time between two requests for a sign of life, for a machine that may be silent for `patience`.
 pub fn pulse_period(patience: Duration) -> Duration {
     PULSE_PERIOD.min(patience / 2)
 }

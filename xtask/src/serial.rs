@@ -68,7 +68,7 @@ impl Station {
         Ok(Some(Self { board: board.into(), line: Arc::new(Mutex::new(line)), part, patience: PATIENCE }))
     }
 
-    /// Loads `image`, and is its console on this terminal until the person leaves.
+    /// Loads `image`, and connects its console to this terminal until the person leaves.
     pub fn interact(&self, image: &[u8]) -> Result<()> {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         visit::interact(&mut line, Some(&Load { package: &package(image)?, part: self.part, patience: None }))
@@ -97,7 +97,7 @@ impl Connection {
         Ok(Some(Self(Arc::new(Mutex::new(SerialLine::open(path, options.baud)?)))))
     }
 
-    /// Is the console of the kernel on this terminal until the person leaves.
+    /// Connects the console of the kernel to this terminal until the person leaves.
     pub fn interact(&self) -> Result<()> {
         visit::interact(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), None)
     }

@@ -164,10 +164,10 @@ pub enum End {
     Refused(String),
 }
 
-/// What the machine does.
+/// The phase of the program on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It is at its prompt.
+    /// No program runs: the machine is at its prompt.
     Idle,
     /// The program is loaded, and its probes are placed.
     Starting,
@@ -190,7 +190,7 @@ pub struct Top {
     refusal: Option<String>,
     /// The frames, if they are measured.
     frames: Option<Frames>,
-    /// The linked kernel, if it is known, and what is known of its source once that was asked for.
+    /// The linked kernel, if it is known, and its source, once that was asked for.
     elf: Option<PathBuf>,
     source: Option<Source>,
 }
@@ -282,7 +282,7 @@ impl Top {
         terminal: &mut Terminal<B>,
         typed: &mut dyn FnMut(&str) -> Result<Option<KeyEvent>>,
     ) -> Result<End> {
-        // What is to be seen at once has no time.
+        // When the screen was drawn last; `None` if it is to be drawn at once.
         let mut drawn: Option<Instant> = None;
         let mut is_changed = false;
         let mut screen = String::new();
@@ -442,7 +442,7 @@ impl Top {
         Ok(is_changed)
     }
 
-    /// Returns what the program does, if that is not counting.
+    /// Returns the activity of the program, if it is not counting.
     fn activity(&self) -> String {
         let silence = self.last_output.elapsed();
         match self.phase {

@@ -13,7 +13,7 @@ pub struct Comparison(BTreeMap<String, CaseComparison>);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CaseComparison {
-    /// The cost of the same in Linux 6.1 and 6.12, in instructions.
+    /// The cost of the corresponding hit or change in Linux 6.1 and 6.12, in instructions.
     pub linux: Option<[u32; 2]>,
     /// The row of Linux's table, for readers of the file.
     #[serde(rename = "linux-case")]

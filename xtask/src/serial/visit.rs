@@ -10,8 +10,8 @@ use super::{
 };
 use crate::terminal::{HOW_TO_LEAVE, Keystrokes, Menu, REDRAW_KEY, Terminal};
 
-/// Loads the image whenever the loader comes back, and is its console in between. Without an image, it is the console
-/// of the kernel that runs already. Returns when the person leaves.
+/// Loads the image whenever the loader comes back, and connects its console to this terminal in between. Without an
+/// image, connects the console of the kernel that runs already. Returns when the person leaves.
 pub fn interact(line: &mut SerialLine, load: Option<&Load>) -> Result<()> {
     load.map_or(Ok(()), |load| load.run(line))?;
     eprintln!("{}", if load.is_some() { "To quit: Ctrl-A X." } else { HOW_TO_LEAVE });

@@ -56,7 +56,7 @@ impl History {
     }
 
     fn at(path: Option<&Path>, has_menu: bool) -> Self {
-        // A file that only can be read is not cut.
+        // A file that can only be read is not cut.
         let lines = path.map(|path| open(path).unwrap_or_else(|_| read(path))).unwrap_or_default();
         let skipped = lines.len().saturating_sub(KEPT);
         let lines: Vec<String> = lines.into_iter().skip(skipped).collect();
@@ -76,8 +76,8 @@ impl History {
         }
     }
 
-    /// Takes output of the machine, and returns what of it is for the terminal. The output of a program may have the
-    /// form of reports. So those that are not due are ignored.
+    /// Takes output of the machine, and returns the part that is for the terminal. The output of a program may have the
+    /// form of reports, so reports that are not due are ignored.
     pub fn hear(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (text, reports) = self.filter.feed(bytes);
         for report in reports {
@@ -206,7 +206,7 @@ fn with_file<T>(path: &Path, work: impl FnOnce(&File) -> io::Result<T>) -> io::R
     }
 }
 
-/// Where a stream is in a control sequence (ECMA-48, section 5.4).
+/// The position of a stream in a control sequence (ECMA-48, section 5.4).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Control {
     #[default]
@@ -234,7 +234,7 @@ impl Control {
     }
 }
 
-/// Where the keys of a person are: other keys are sent only between two of theirs.
+/// The position in the keys of the person: other keys are sent only between two whole keys.
 #[derive(Default)]
 struct Keys {
     control: Control,

@@ -207,7 +207,7 @@ fn detached(fixture: &Fixture) -> Result<Outcome> {
         // It is left in the middle of a program.
         remote.type_line("trace 'kprobe:sha2::* { @ = count(); }'")?;
     }
-    // What comes while nothing reads it is in the log, and is counted. The rest was read.
+    // Output that comes while no command reads it is in the log, and is counted.
     let read = Arc::new(Mutex::new(Vec::new()));
     {
         let found = DetachedMachine::find_in(files.clone())?.context("the machine has ended")?;
@@ -308,7 +308,7 @@ fn gdb(fixture: &Fixture) -> Result<Outcome> {
     ensure!(pc == "0000004000000000", "the pc is {pc}, in the order of memory");
     ensure!(ask(&mut stub, "D")? == "OK", "the stub does not let go");
     drop(run.0.stdin.take());
-    // Its other notes.
+    // Reads its other notes.
     lines.for_each(drop);
     let status = run.0.wait()?;
     ensure!(status.success(), "{status}");
@@ -374,7 +374,7 @@ impl Running {
                 let _ = Command::new("kill").args(["-KILL", &id]).status();
             }
         });
-        // It would end for want of a reader.
+        // The command would end if its output had no reader.
         self.output.by_ref().for_each(drop);
         let mut notes = String::new();
         self.child.0.stderr.take().context("there is no standard error")?.read_to_string(&mut notes)?;

@@ -25,7 +25,7 @@ pub fn capture(command: &mut Command, line: impl FnMut(&str)) -> Captured {
     capture_within(PATIENCE, command, line)
 }
 
-/// Does the same with another time limit.
+/// Runs `command` as [`capture`] does, for `patience` at most.
 pub fn capture_within(patience: Duration, command: &mut Command, mut line: impl FnMut(&str)) -> Captured {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str()).display().to_string();

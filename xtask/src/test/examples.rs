@@ -43,7 +43,7 @@ struct Example {
 /// Audits an image. The error is the report.
 type Audit = fn(&Path) -> Result<(), String>;
 
-/// A machine of QEMU, with its core and the number of its CPUs for a kernel of one.
+/// A machine of QEMU with its core, and the number of its CPUs when it runs a kernel for one CPU.
 #[derive(Clone, Copy)]
 struct QemuMachine {
     machine: &'static str,
@@ -57,7 +57,7 @@ const EXAMPLES: [Example; 3] = [
         name: "console",
         package: "kprobes-console-example",
         lines: &[("probes", 65)],
-        // As `cargo kprobes audit` does it for a kernel of which nothing is declared.
+        // As `cargo kprobes audit` does for a kernel without declarations.
         audit: Some(|elf| cargo_kprobes::audit(elf, []).map_err(|error| error.to_string())),
         run: answers,
     },
@@ -200,8 +200,8 @@ fn answers(elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Resu
     dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }
 
-/// Returns the output of an image on this machine of QEMU, which more arguments may follow, with so many of this core,
-/// after it has ended.
+/// Runs an image on this machine of QEMU with `cpus` CPUs of this core, and returns the output after it has ended. More
+/// arguments may follow the name of the machine.
 fn run(elf: &Path, machine: &str, core: &str, cpus: usize) -> Result<String, String> {
     let mut qemu = workspace::command("timeout");
     qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-cpu", core, "-machine"]);

@@ -141,7 +141,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
         // Compiles each published crate from what its package contains.
         (PACKAGES, vec!["publish", "--workspace", "--exclude", "cargo-kprobes", "--dry-run", "--allow-dirty"]),
         (PACKAGES_OF_HOST, [&["publish", "--dry-run", "--allow-dirty"], &selected(&OF_COMMAND)[..], &HOST].concat()),
-        // As the pages say it, but for the profile and the place of the result.
+        // As the pages say it, except for the profile and the place of the result.
         (INSTALL, vec!["install", "--path", "cargo-kprobes", "--debug", "--force", "--root", "target/installed"]),
         ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &selected(&OF_HOST)].concat()),
     ];

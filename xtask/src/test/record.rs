@@ -269,8 +269,8 @@ fn jq(fixture: &Fixture) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Checks the output of programs as text and as JSON, that their ends are told apart, and that few of the copies of a
-/// function are warned of.
+/// Checks the output of programs as text and as JSON, that their ends are told apart, and that only a few copies of a
+/// function are named in warnings.
 fn json(remote: &mut Remote) -> Result<()> {
     const COMMAND: &str = "run sha256 100";
     const PROGRAM: &str = "BEGIN { printf(\"%s\\n\", \"it's \\\"one\\\"\"); } \

@@ -70,7 +70,7 @@ impl NamedConfiguration<'_> {
     }
 }
 
-/// What a test takes of the host.
+/// The share of the host that a test takes.
 #[derive(Clone, Copy)]
 enum Load {
     /// A core for each CPU of the configuration.

@@ -1,4 +1,4 @@
-//! What is known of the machine, from the objects that the program prints.
+//! The model of the machine, from the objects that the program prints.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -51,7 +51,7 @@ pub struct PageRows {
 }
 
 impl PageRows {
-    /// Adds what an interval of so many seconds has printed: for each name the new hits.
+    /// Adds the new hits of each name, which an interval of `seconds` seconds has printed.
     fn add(&mut self, printed: BTreeMap<String, Printed>, is_cut: bool, seconds: f64, interval: u64) {
         self.is_cut = is_cut;
         for (name, new) in printed {
@@ -69,7 +69,7 @@ impl PageRows {
         }
     }
 
-    /// Returns the hits that counts which are never cleared have more than before.
+    /// Returns the new hits of each name, from counts that are never cleared.
     fn grown(&self, totals: BTreeMap<String, u64>) -> BTreeMap<String, Printed> {
         let new = |(name, total): (String, u64)| {
             let before = self.rows.get(&name).map_or(0, |row| row.total);
@@ -106,7 +106,7 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// What is known of the machine.
+/// The model of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// The number of probes; 0 until they are placed.
@@ -121,7 +121,7 @@ pub struct Model {
     pub total: u64,
     /// The number of functions that were hit in the last interval.
     pub hit_functions: u64,
-    /// The number of intervals, of which the last ended so many nanoseconds after the program was loaded.
+    /// The number of intervals, and the nanoseconds from the load of the program to the end of the last.
     pub intervals: u64,
     elapsed: u64,
     /// What is missing from the numbers, in sentences.

@@ -1,4 +1,4 @@
-//! What is shown of the model, and how keys change it.
+//! The state of the view: what is shown of the model, and how keys change it.
 
 use std::mem;
 
@@ -50,7 +50,7 @@ pub struct Listing {
     pub first: usize,
 }
 
-/// What is shown.
+/// The state of a view.
 #[derive(Clone, Debug)]
 pub struct ViewState {
     pub page: Page,

@@ -17,7 +17,7 @@ pub enum File {
     Script,
 }
 
-/// A text of the example, and what stands there instead.
+/// A text of the example, and its replacement.
 pub type Replacement<'a> = (File, &'a str, &'a str);
 
 const BUILD: &str = r#"//! Links each kernel by a script of its own.

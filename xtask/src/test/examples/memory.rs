@@ -1,6 +1,6 @@
 //! The memory that probes take, in kernels for one and for more CPUs: the example `minimal` with a heap that counts.
-//! The first probe takes memory for the text, so it is the example's own; in others, there are 100,000 instructions to
-//! probe.
+//! The first probe takes memory in proportion to the text, so it is measured in the example's own text. The other
+//! kernels have 100,000 more instructions, which are all probed.
 
 use super::{
     derived::{File, Package, Replacement},
@@ -31,7 +31,7 @@ core::arch::global_asm!(
 );
 "#;
 
-/// What prints the memory in use, and what calls it with the first probe.
+/// The code that prints the memory in use, before the first probe and with it.
 const FIRST: &str = r#"
         let tell = |what: &str| {
             let memory = aarch64_kprobes::probe::memory();
@@ -46,7 +46,7 @@ const FIRST: &str = r#"
         drop(one);
 "#;
 
-/// What prints the memory in use with one of many probes, and with all.
+/// The code that prints the memory in use, before and with a probe on each of many instructions.
 const ALL: &str = r#"
         unsafe extern "C" {
             safe static many: u8;
@@ -169,9 +169,9 @@ const DEALLOC: &str = "unsafe fn dealloc(&self, _: *mut u8, layout: Layout) {
 /// The memory of a kernel's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Figures {
-    /// Of the first probe, in bytes.
+    /// The memory of the first probe, in bytes.
     first: u64,
-    /// Of each of all, in bytes.
+    /// The memory of each of many probes, in bytes.
     each: u64,
 }
 

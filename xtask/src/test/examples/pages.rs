@@ -43,7 +43,7 @@ const VARIANTS: [Variant; 4] = [
     Variant { name: "el2_with_vhe", granule: LARGEST, is_at_el2: true, machine: "virt,virtualization=on", core: "max" },
 ];
 
-/// What gives the example pages.
+/// The changes that give the example pages.
 pub struct Pages {
     each: Vec<(File, &'static str, String)>,
     /// The module that maps them.
@@ -56,8 +56,8 @@ impl Pages {
     }
 }
 
-/// Returns what gives the example pages of this size: text that is read-only at its own address, and an alias to write
-/// through, from which nothing is executed.
+/// Returns the changes that give the example pages of this size: text that is read-only at its own address, and an
+/// alias to write through, from which nothing is executed.
 pub fn replacements(granule: Granule) -> Pages {
     let Granule { shift, code } = granule;
     let size = 1u32 << shift;
@@ -151,7 +151,8 @@ mod paging {{
     Pages { each, module }
 }
 
-/// What has the example run at EL2, as a host: HCR_EL2.E2H, TGE and RW. Its firmware is then called by SMC.
+/// The changes with which the example runs at EL2, as a host: HCR_EL2.E2H, TGE and RW. It then calls its firmware by
+/// SMC.
 const AT_EL2: [Replacement<'_>; 2] = [
     (
         File::Source,

@@ -291,7 +291,7 @@ fn received(captured: &[(String, Vec<Packet>)]) -> impl Iterator<Item = &Packet>
     captured.iter().flat_map(|(_, packets)| packets).filter(|packet| !packet.is_transmitted)
 }
 
-/// Returns the numbers of the packets that have passed in one direction, which some have on each interface.
+/// Returns the numbers of the packets that have passed in one direction. On each interface, at least one must have.
 fn passed(captured: &[(String, Vec<Packet>)], is_transmitted: bool) -> Result<Numbers, String> {
     let mut expected = Numbers::new();
     for (interface, packets) in captured {
