@@ -79,9 +79,10 @@
 //! and copies follow those that contain them. In a copy, the first stretch of a list counts from the start of the copy.
 //! A variable of a copy has the whole copy as its scope if none follows.
 //!
-//! A list is preceded by the number of its items. A member is its name, offset and type. A variant is its name, then 0
-//! if it has no value of its own or 1 and its value, and its type. An enumerator is its name and its value, of the size
-//! of the type.
+//! The number of a kind is its position in [`TypeKind`], from 0 and without [`TypeKind::Object`], whose number is 15. A
+//! list is preceded by the number of its items. A tag is 0 if there is none; otherwise 1, its offset and its size. A
+//! member is its name, offset and type. A variant is its name, then 0 if it has no value of its own or 1 and its value,
+//! and its type. An enumerator is its name and its value, of the size of the type.
 //!
 //! [`Types::parse`] checks the whole table once. No input makes the reader panic; an inconsistent record is `None`.
 #![no_std]

@@ -141,7 +141,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Whether this configuration differs from the board in the number of CPUs at most.
+    /// Whether this configuration has the board's model of CPU, and no options of QEMU's machine.
     pub fn is_plain(&self) -> bool {
         self.cpu.is_none() && self.machine_options.is_empty()
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{BLOCK, CHECKSUM};
 
 /// The upper bound of a frame's length in bytes, without its zeros. A frame with a block needs less: the message around
-/// the block takes 14 bytes, the checksum 4, and the stuffing one byte in 254.
+/// the block takes 13 bytes at most, the checksum 4, and the stuffing one byte in 254.
 pub const LONGEST: usize = BLOCK + 64;
 /// The upper bound of the length in bytes of a frame without a block, as every reply is, without its zeros.
 pub const LONGEST_REPLY: usize = 64;

@@ -1,10 +1,15 @@
 //! Compares a reply with the expected one, and shows the differences as `diff` would.
 //!
-//! The expected text has two kinds of placeholders. A line `...` stands for any number of lines. `${NAME}` stands for a
-//! number, decimal or hexadecimal after `0x`, which is remembered by its name; a line that has one may be aligned in
-//! any way. A line `[...] ${NAME}` stands for the rows of a histogram, and NAME for the sum of their counts. Rows that
-//! begin with an address come in the order in which the linker has placed the functions. They may come in any order,
-//! unless there is a `...` among them.
+//! The expected text has placeholders:
+//!
+//! | placeholder | stands for |
+//! |---|---|
+//! | a line `...` | any number of lines |
+//! | `${NAME}` | a number, decimal or hexadecimal after `0x`, which is remembered by its name |
+//! | a line `[...] ${NAME}` | the rows of a histogram; NAME is the sum of their counts |
+//!
+//! A line with a `${NAME}` may be aligned in any way. Rows that begin with an address come in the order in which the
+//! linker has placed the functions. They may come in any order, unless the expected text has a `...`.
 
 use std::{collections::BTreeMap, ptr};
 

@@ -58,8 +58,8 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_
             let (test, host) = (name.clone(), host.clone());
             let part: &[&str] = if is_thorough || wanted.is_filtered() { &[] } else { &SHORT };
             let job: Job<'a> = Box::new(move |results| results.time(test, || run(package, flag, &host, part)));
-            // The one test of a usual run occupies a core for long. It starts while builds use the others, and not
-            // after the last machine.
+            // The one test of a usual run compiles for long, on one core. It starts while builds use the others, and
+            // not after the last machine.
             match is_thorough {
                 true => context.add(name, 1, job),
                 false => context.add_first(name, 1, job),

@@ -9,9 +9,9 @@
 //! - in `tests/console/special/`, for machines that were not just started, or that are damaged.
 //!
 //! The first line of a file may be `depends: TRAITS`: the traits of the machine that can make a difference to the
-//! session. The next line may be `needs: WHAT`, as for a test of the tests image: without it there is no session. The
-//! next line may be `profile: default`: the session depends on the compiler's output for the profile of
-//! `Cargo.toml`, and is ignored where the environment sets another profile.
+//! session. The next line may be `needs: WHAT`, as for a test of the tests image: the session is skipped on a machine
+//! that does not meet the need. The next line may be `profile: default`: the session depends on the compiler's output
+//! for the profile of `Cargo.toml`, and is ignored where the environment sets another profile.
 //!
 //! A file types a program of `tools/` as `trace tools/NAME.bt ARGUMENTS -c 'COMMAND'`: what `cargo xtask trace` takes.
 //! The console gets the text of the program instead, in one line.
