@@ -60,7 +60,7 @@ core::arch::global_asm!(
     CPU_ENTRY_EMERGENCY_STACK = const CpuEntry::EMERGENCY_STACK,
 );
 
-/// The physical addresses where a UART may be, for reporting that there is no device tree: those of all boards.
+/// The physical addresses of the UARTs of all boards, for reporting that there is no device tree.
 const UARTS: &[u64] = include!(concat!(env!("OUT_DIR"), "/uarts.rs"));
 
 unsafe extern "Rust" {

@@ -1,7 +1,7 @@
 //! The protocol of a rendezvous, in which one CPU holds all others while it does something that they must not see half
 //! done.
 //!
-//! What runs while CPUs are held is inlined into functions that refuse probes.
+//! Code that runs while CPUs are held is inlined into functions that refuse probes.
 
 #[cfg(all(test, loom))]
 mod models;

@@ -38,7 +38,7 @@ impl<'a> Glob<'a> {
     }
 
     /// Prepares the glob `text`, in which `[…]` also stands for one of the characters in it. As names have brackets of
-    /// their own, the glob matches what it would match without that meaning, too.
+    /// their own, the glob also matches every name that it would match without that meaning.
     #[must_use]
     pub fn with_classes(text: &'a str) -> Self {
         let has_classes = text.contains('[');

@@ -200,7 +200,7 @@ impl<'a> SymbolTable<'a> {
         Some(Self { length: 0, functions: list(functions)?, statics: list(statics)?, data, survey, inlined })
     }
 
-    /// Returns the size of the table in bytes. What follows it in an image begins at the next multiple of 4.
+    /// Returns the size of the table in bytes. The next table in an image begins at the next multiple of 4.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length

@@ -1,4 +1,4 @@
-//! Programs: what they find out about a real machine is right, whatever they probe, and everything is accounted for.
+//! Programs on a real machine: their results are right with probes of every kind, and every hit is accounted for.
 
 mod counts;
 mod instructions;

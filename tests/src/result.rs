@@ -34,7 +34,7 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 /// The number of calls of handlers with fewer registers saved.
 static LEAN: AtomicU64 = AtomicU64::new(0);
 
-/// What a handler saw: x0 to x7, x29, the return address, sp, the function, and the data of the probe.
+/// The values that a handler saw: x0 to x7, x29, the return address, sp, the function, and the data of the probe.
 static SHOWN: IrqLock<[u64; 13]> = IrqLock::new([0; 13]);
 
 /// Counts the handler if its `Return` lies directly below the stack pointer of the probed code.

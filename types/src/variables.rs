@@ -11,7 +11,7 @@ use crate::model::{TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
 use crate::table::{Argument, Types};
 
-/// The variables of a function. Those of a block come after those of the blocks around it.
+/// The variables of a function. The variables of a block come after those of the blocks around it.
 #[derive(Clone, Debug)]
 pub struct Variables<'a> {
     types: Types<'a>,
@@ -124,7 +124,7 @@ impl<'a> Variable<'a> {
     }
 }
 
-/// Returns the place at the instruction `offset` among `count` stretches with a place, of which the first counts from
+/// Returns the place at the instruction `offset` among `count` stretches with a place. The first stretch counts from
 /// `start`.
 fn place_at<'a>(types: &Types<'a>, count: u64, mut rest: Cursor<'a>, start: u32, offset: u32) -> Option<ValuePlace> {
     let (mut unknown, mut end) = (Unknown::OptimizedOut, start);
@@ -198,7 +198,7 @@ enum ValuePlaces<'a> {
     Stretches(u64, Cursor<'a>),
 }
 
-/// Skips `count` stretches, of which the first counts from `start`.
+/// Skips `count` stretches. The first counts from `start`.
 fn skip_stretches(count: u64, start: u32, rest: &mut Cursor<'_>) -> Option<()> {
     let mut end = start;
     for _ in 0..count {
@@ -207,7 +207,7 @@ fn skip_stretches(count: u64, start: u32, rest: &mut Cursor<'_>) -> Option<()> {
     Some(())
 }
 
-/// Skips `count` stretches with a place, of which the first counts from `start`.
+/// Skips `count` stretches with a place. The first counts from `start`.
 fn skip_places<'a>(types: &Types<'a>, count: u64, start: u32, rest: &mut Cursor<'a>) -> Option<()> {
     let mut end = start;
     for _ in 0..count {
@@ -217,7 +217,7 @@ fn skip_places<'a>(types: &Types<'a>, count: u64, start: u32, rest: &mut Cursor<
     Some(())
 }
 
-/// Whether one of `count` stretches, of which the first counts from `start`, has the instruction `offset`.
+/// Whether one of `count` stretches has the instruction `offset`. The first counts from `start`.
 fn is_in(count: u64, mut rest: Cursor<'_>, start: u32, offset: u32) -> bool {
     let mut end = start;
     for _ in 0..count {
@@ -322,8 +322,8 @@ impl<'a> InlinedCopy<'a> {
         is_in(self.instructions.0, self.instructions.1, self.start, offset)
     }
 
-    /// Returns the variables of the copied function, whether the copy has them or not. Those of a block come after
-    /// those of the blocks around it.
+    /// Returns the variables of the copied function, whether the copy has them or not. The variables of a block come
+    /// after those of the blocks around it.
     pub fn variables(&self) -> impl Iterator<Item = CopyVariable<'a>> + Clone + use<'a> {
         self.all()
     }

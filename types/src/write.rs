@@ -90,8 +90,8 @@ pub struct Variable {
 pub struct Inlined {
     /// Tells the function from others that are inlined at the same instruction.
     pub hash: u16,
-    /// The named variables: name, index of the type in [`Contents::types`], and whether it is an argument. Those of a
-    /// block come after those of the blocks around it. A variable that no copy has has no type.
+    /// The named variables: name, index of the type in [`Contents::types`], and whether it is an argument. The
+    /// variables of a block come after those of the blocks around it. A variable that no copy has is without a type.
     pub variables: Vec<(String, Option<usize>, bool)>,
 }
 
@@ -129,7 +129,7 @@ pub struct Function {
     pub arguments: Vec<Argument>,
     /// The result.
     pub returned: Argument,
-    /// The variables. Those of a block come after those of the blocks around it.
+    /// The variables. The variables of a block come after those of the blocks around it.
     pub variables: Vec<Variable>,
     /// The inlined copies in it: a copy comes after those that contain it.
     pub copies: Vec<InlinedCopy>,

@@ -55,7 +55,7 @@ pub struct Sd {
     pub device_trees: Vec<SdTree>,
 }
 
-/// What the loader knows of the board. `loader/build.rs` reads the rest of this table.
+/// The data of the board for the loader. `loader/build.rs` reads the rest of this table.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Loader {

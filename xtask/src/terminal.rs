@@ -30,7 +30,7 @@ pub const REDRAW_KEY: u8 = 0x0c;
 /// How the user of a machine that runs already gets back to the shell.
 pub const HOW_TO_LEAVE: &str = "To leave the machine to itself: Ctrl-A X. To end it: `poweroff`.";
 
-/// What the person has typed.
+/// Keys that the person has typed.
 pub enum Keystrokes {
     Nothing,
     /// Keys for the machine.
@@ -39,7 +39,7 @@ pub enum Keystrokes {
     Leave(Vec<u8>),
 }
 
-/// What Ctrl-A begins.
+/// The receiver of the command that Ctrl-A begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Menu {
     /// A command for this process, which knows only X.

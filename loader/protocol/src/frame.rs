@@ -30,7 +30,7 @@ pub fn encode<'a>(message: &impl Serialize, room: &'a mut [u8; ROOM]) -> Option<
     Some(&room[..length + 2])
 }
 
-/// What a byte completes in the stream.
+/// The piece of the stream that a byte completes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a, M> {
     /// No text or message is complete yet.

@@ -2,7 +2,7 @@
 
 use crate::{CHECKSUM, Command, ImageRefusal, Reply, Transfer, VERSION};
 
-/// What the loader has to do after a command.
+/// The next step of the loader after a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reaction {
     /// Send this reply.

@@ -27,7 +27,7 @@ fn bytes(random: &mut Random, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.next() as u8).collect()
 }
 
-/// What a line does to bytes. Each number N means once in N bytes, and 0 means never.
+/// The faults of a line. Each number N means once in N bytes, and 0 means never.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noise {
     flips: u64,
@@ -116,7 +116,7 @@ fn framed(message: &impl serde::Serialize) -> Vec<u8> {
     encode(message, &mut [0; ROOM]).unwrap().to_vec()
 }
 
-/// Runs a transfer over such a line. Returns how it ended, and how many blocks were sent.
+/// Runs a transfer over a faulty line. Returns how it ended, and how many blocks were sent.
 fn transfer(
     board: &mut Board,
     package: &Package,

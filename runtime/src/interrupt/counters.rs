@@ -106,7 +106,7 @@ pub(crate) enum Mode {
     Interrupting,
 }
 
-/// What a CPU counts.
+/// The performance monitors of a CPU.
 struct Monitors {
     /// The number of event counters.
     counters: usize,
@@ -116,7 +116,7 @@ struct Monitors {
     delivery: Result<Delivery, CounterError>,
 }
 
-/// The monitors of each CPU that has some.
+/// The monitors of each CPU that has any.
 static MONITORS: PerCpu<Once<Monitors>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
 /// The shared interrupts that CPUs have claimed for their counters; 0 in unused entries.
 static CLAIMED: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];

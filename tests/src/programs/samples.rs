@@ -1,4 +1,4 @@
-//! Samples: they come at exact times on every CPU, show what it does wherever that is, and end with their program.
+//! Samples: they come at exact times on every CPU, show the code that the CPU executes, and end with their program.
 
 use alloc::format;
 use alloc::string::String;
@@ -77,7 +77,7 @@ test!(
         let counts = map(&out, "");
         let (all, missed) = (number(&out, "@all: "), number(&out, "Missed "));
         let ticks: u64 = TICKS.iter().map(|ticks| ticks.load(Relaxed)).sum();
-        // Each sample stands for a millisecond. What missed samples stand for is unknown.
+        // Each sample stands for a millisecond. Missed samples stand for an unknown function.
         let real = milliseconds(ticks);
         assert!(all <= real + 15 && all + missed + 15 >= real, "{all} in {real} ms: {out}");
         for (name, part) in ["first", "second", "third"].iter().zip(&TICKS) {

@@ -67,7 +67,7 @@ const CHANNELS: [Channel; 4] = [
     },
 ];
 
-/// What the machine says at the end of a recording, and how long that took.
+/// The report of the machine at the end of a recording, and how long the recording took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Recorded {
     sent: u64,

@@ -122,7 +122,7 @@ case of another table
         compare_without(cases, &[])
     }
 
-    /// Compares the page with these cases, of which others are left out.
+    /// Compares the page with these cases, and leaves out the cases `left_out`.
     fn compare_without(cases: &[(&str, u64, u64)], left_out: &[&str]) -> Result<(), String> {
         let measured = |&(name, total, bare): &(&str, u64, u64)| Measured {
             name: name.into(),

@@ -36,7 +36,7 @@ impl Figure {
             Some(trace) => format!(r#", "exceptions": {}"#, trace.exceptions),
             None => String::new(),
         };
-        // The order is that in which it is read. Names and units need no escapes.
+        // The members are in the order in which people read them. Names and units need no escapes.
         format!(r#"{{"name": "{name}", "{unit}": {}{exceptions}}}"#, self.value())
     }
 

@@ -365,7 +365,7 @@ impl Running {
     }
 
     /// Waits for its end, and ends it if it goes on for longer than tests of the machine may take. Returns its status
-    /// and what it says.
+    /// and its notes.
     fn end(mut self, fixture: &Fixture) -> Result<(ExitStatus, String)> {
         let (is_over, waits) = mpsc::channel::<()>();
         let (id, limit) = (self.child.0.id().to_string(), Duration::from_secs(fixture.seconds));

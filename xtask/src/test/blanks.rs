@@ -44,7 +44,7 @@ const LIST_END: &str = "`help p`";
 /// The start of a line of a reply that shows the typed line.
 const COMMAND: &str = "  Command: ";
 
-/// What the console asks a terminal at each tab. No answer comes, so the tab is a space.
+/// The question that the console asks a terminal at each tab. No answer comes, so the tab is a space.
 const QUESTION: &str = "\x1b7\x1b[9999C\x1b[6n\x1b8";
 
 /// Types a session in all rounds.

@@ -17,7 +17,7 @@ const KEPT_OUTPUT: usize = 64 * 1024;
 /// After this time without output, a subject hears of the silence.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// What a subject does in reply to the machine.
+/// The reaction of a subject to the machine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply<T> {
     /// Nothing yet.

@@ -7,7 +7,7 @@ use crate::{console::Event, conversation::PROMPT};
 /// The answer to a question for the number of columns.
 const ANSWER: &str = "\x1b[24;80R";
 
-/// Keys, in which `?` stands for [`ANSWER`], and the lines of the reply, of which each is a part of one.
+/// Keys, in which `?` stands for [`ANSWER`], and texts, each of which is a part of a line of the reply.
 const TYPED: [(&str, &[&str]); 8] = [
     ("ca\t?tracing_o\t?\r", &["1"]),
     ("list-p\t?k:compress25\t?\r", &["kprobe:sha2::sha256::compress256"]),

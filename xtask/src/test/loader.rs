@@ -153,7 +153,8 @@ impl<'a> Fixture<'a> {
         converse(start, self.seconds, subject).map_err(anyhow::Error::msg)
     }
 
-    /// Loads an image that takes more than `length` bytes on the line, and waits for what it says.
+    /// Loads an image that takes more than `length` bytes on the line, and waits until it announces itself. A thorough
+    /// run loads a kernel instead, and plays the session.
     fn load_other(&self, station: &Station, length: usize) -> Result<()> {
         if self.is_thorough {
             return self.have_session(station);

@@ -119,7 +119,7 @@ pub fn all(
     };
     // Packets arrive by interrupts, and tasks on all CPUs serve them.
     const SERVED: &[Trait] = &[Trait::Cpus, Trait::Interrupts];
-    // What the clients do to the protocol takes long, and no interrupt controller matters to it.
+    // The misuse of the protocol takes long, and does not depend on the interrupt controller.
     const MISUSED: &[Trait] = &[Trait::Cpus];
     let mut trials = Vec::new();
     let visits: [(&str, Visit, &[Trait]); 4] = [

@@ -228,7 +228,7 @@ mod tests {
 
     const TEXT: &str = "hello\nkprobes> one\n1\nkprobes> two\n...\n${n} times\nkprobes> # ${n} > 2\n";
 
-    /// Returns the player's verdict on this conversation, of which it types its part.
+    /// Plays the session `text` with a machine that writes `stream`, and returns the verdict of the player.
     fn play(text: &str, stream: &str) -> Result<(), String> {
         let mut player = Player::new(Session::parse(text).unwrap());
         for event in Console::new("kprobes> ").feed(stream.as_bytes()) {

@@ -124,7 +124,7 @@ pub struct Model {
     /// The number of intervals, and the nanoseconds from the load of the program to the end of the last.
     pub intervals: u64,
     elapsed: u64,
-    /// What is missing from the numbers, in sentences.
+    /// Sentences about what is missing from the numbers.
     pub losses: Vec<String>,
     /// The wanted length of an interval in nanoseconds.
     nominal: u64,
@@ -281,7 +281,7 @@ fn bucket(row: &Value) -> Bucket {
 pub mod tests {
     use super::{HISTORY, Model, ROWS};
 
-    /// Returns the lines of an interval that ends after so many milliseconds, with these entries of `@d`.
+    /// Returns the lines of an interval that ends after `elapsed` milliseconds, with these entries of `@d`.
     pub fn interval(elapsed: u64, rows: &[(&str, u64)], more: &[&str]) -> Vec<String> {
         let sum: u64 = rows.iter().map(|(_, hits)| hits).sum();
         let entries: Vec<_> = rows.iter().map(|(key, hits)| format!("\"{key}\": {hits}")).collect();

@@ -29,7 +29,7 @@ pub enum Column {
     Name,
 }
 
-/// What a key asks the owner of the state to do.
+/// A request of a key to the owner of the state.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     Quit,
@@ -43,7 +43,7 @@ pub enum Action {
     Save,
 }
 
-/// The source of a function, of which the lines from `first` on are shown.
+/// The source of a function. The lines from `first` on are shown.
 #[derive(Clone, Debug)]
 pub struct Listing {
     pub lines: Vec<String>,
@@ -71,7 +71,7 @@ pub struct ViewState {
     /// The model as it was when the view was paused.
     pub paused: Option<Box<Model>>,
     pub has_help: bool,
-    /// What the program is doing, if it is not counting.
+    /// The activity of the program, if it is not counting.
     pub activity: String,
     /// A message about the last key.
     pub message: String,

@@ -257,7 +257,7 @@ fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// Returns a time of so many nanoseconds with three digits.
+/// Formats a time in nanoseconds with three digits.
 fn duration(nanoseconds: f64) -> String {
     let mut value = nanoseconds;
     for unit in ["ns", "µs", "ms"] {

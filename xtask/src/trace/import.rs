@@ -1,7 +1,7 @@
 //! The imports of a program in a file: `import "PATH";` before its first probe.
 //!
 //! A path is relative to the directory of the file that imports it. It leads to a `.bt` file, or to a directory, which
-//! stands for the `.bt` files in it. As in bpftrace, a directory in which everybody can write is refused.
+//! stands for the `.bt` files in it. As in bpftrace, a directory that every user can write to is refused.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ pub struct Import<'a> {
     pub place: Range<usize>,
 }
 
-/// What stands before the probes of a file.
+/// The part of a file before its probes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Prologue<'a> {
     /// The imports, in the order of the text.
@@ -112,7 +112,7 @@ fn skip_blank(text: &str, mut at: usize) -> usize {
 ///
 /// # Errors
 ///
-/// There is no such file, it is not a `.bt` file or a directory with such files, or everybody can write there. The
+/// There is no such file, it is not a `.bt` file or a directory with such files, or every user can write there. The
 /// error is a sentence.
 pub fn resolve(directory: &Path, path: &str) -> Result<Vec<PathBuf>, String> {
     let whole = directory.join(path);
@@ -143,7 +143,7 @@ fn is_program(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "bt")
 }
 
-/// Checks that not everybody can write in a directory.
+/// Checks that not every user can write to a directory.
 fn check_permissions(directory: &Path) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     const OTHERS_WRITE: u32 = 0o002;

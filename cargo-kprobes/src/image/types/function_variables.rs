@@ -203,7 +203,7 @@ impl FunctionVariables<'_> {
     }
 }
 
-/// Returns the parts of ranges that are in a scope, of which an empty one is everything. Both are in ascending order.
+/// Returns the parts of ranges that are in a scope. Both are in ascending order. An empty scope is everything.
 pub fn in_scope<T: Copy>(ranges: Vec<(Range<u32>, T)>, scope: &[Range<u32>]) -> Vec<(Range<u32>, T)> {
     if scope.is_empty() {
         return ranges;

@@ -15,7 +15,7 @@ use crate::{
     test::{pty::Pty, report::Outcome},
 };
 
-/// What the test shows after all output of the command.
+/// The text that the test shows after all output of the command.
 const END: &str = "the end of the test";
 
 /// The terminal is as before after any signal that ends the command.

@@ -6,8 +6,8 @@ use super::{QemuMachine, fill_in, run, shown};
 use crate::{audit, test::report::Outcome, workspace};
 
 pub const PACKAGE: &str = "kprobes-kernel-example";
-/// What its page promises: the lines that tell the engine of the kernel, and those that a kernel has already if it
-/// changes its text.
+/// The most lines that its page promises: those that describe the kernel to the engine, and those that a kernel that
+/// changes its own text has already.
 pub const LINES: &[(&str, usize)] = &[("probes", 90), ("patching", 65)];
 const CPUS: usize = 4;
 

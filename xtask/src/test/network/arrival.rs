@@ -17,7 +17,7 @@ pub struct Arrival {
     is_pending: bool,
 }
 
-/// What follows from a reply.
+/// The consequence of a reply.
 pub enum Arrived {
     /// The test goes on with this.
     NotYet(Reply<()>),

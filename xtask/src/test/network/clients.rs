@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MEGABYTE: usize = 1 << 20;
 /// How often it is fetched on each card: on new connections, and on one connection.
 const FETCHES: usize = 3;
-/// The number of simultaneous connections to the echo server of each card, and of bytes to and fro on each.
+/// The number of simultaneous connections to the echo server of each card, and the number of bytes that each sends and
+/// gets back.
 const ECHOES: usize = 6;
 const ECHOED: usize = 100_000;
 /// The number of simultaneous connections that the HTTP server takes, and a larger number.

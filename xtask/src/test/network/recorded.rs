@@ -1,5 +1,6 @@
 //! A machine that serves clients while a tracer records every function. Every byte that clients fetch must be right.
-//! What the machine shows of the last calls must nest for each task by `function_graph`, and be in order by `function`.
+//! The last calls that the machine shows must nest for each task with `function_graph`, and be in order with
+//! `function`.
 
 use std::{collections::HashMap, mem};
 
