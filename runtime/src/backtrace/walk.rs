@@ -256,7 +256,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the trap frame that ends with the record at `record`, which `read` has read. `from` is the address in
-    /// the record before it. There is a trap frame only if `from` is in the exception vectors.
+    /// the record before it. There is a trap frame only if `is_vectors` holds for `from`.
     fn trap_frame(&self, from: usize, record: usize) -> Option<TrapFrame> {
         if !is_vectors(from) {
             return None;
