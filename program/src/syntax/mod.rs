@@ -18,6 +18,7 @@ mod expression;
 mod macros;
 mod parameters;
 mod parser;
+mod period;
 mod probe;
 mod sampling;
 mod task;

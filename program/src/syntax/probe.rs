@@ -6,9 +6,9 @@ use alloc::string::String;
 use fallible::OutOfMemory;
 use kprobes_symbols::{Brackets, distance::nearest};
 
-use super::sampling;
-use super::token::{Cursor, number, time};
-use super::tree::{Probe, Spanned, Unit};
+use super::period;
+use super::token::{Cursor, number};
+use super::tree::{Probe, Spanned};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
@@ -259,10 +259,10 @@ fn read(whole: ProbePart<'_>) -> Result<Probe, Error> {
             }
         }
         "watchpoint" | "w" => watchpoint(rest),
-        "interval" | "i" => interval(rest.text).ok_or(rest.span().error(Problem::Interval)),
-        "profile" | "p" => sampling::profile(rest.text).ok_or(rest.span().error(Problem::Profile)),
-        "software" | "s" => sampling::software(rest.text).map_err(|problem| rest.span().error(problem)),
-        "hardware" | "h" => sampling::hardware(rest.text).map_err(|problem| rest.span().error(problem)),
+        "interval" | "i" => period::interval(rest.text).ok_or(rest.span().error(Problem::Interval)),
+        "profile" | "p" => period::profile(rest.text).ok_or(rest.span().error(Problem::Profile)),
+        "software" | "s" => period::software(rest.text).map_err(|problem| rest.span().error(problem)),
+        "hardware" | "h" => period::hardware(rest.text).map_err(|problem| rest.span().error(problem)),
         other => Err(kind.span().error(foreign::probe(other).unwrap_or_else(|| unknown(other)))),
     }
 }
@@ -316,24 +316,4 @@ const WATCHED_MAX: u64 = 1 << 31;
 pub fn can_watch(address: u64, length: u64) -> bool {
     let is_range = length.is_power_of_two() && length <= WATCHED_MAX && address.is_multiple_of(length);
     (1..=8 - address % 8).contains(&length) || is_range
-}
-
-/// Parses the period of an `interval:`.
-fn interval(text: &str) -> Option<Probe> {
-    period(text).map(|(count, unit)| Probe::Interval { count, unit })
-}
-
-/// Parses `s:N` with any unit, a time such as `5ms`, or nanoseconds.
-pub(super) fn period(text: &str) -> Option<(u64, Unit)> {
-    let (count, unit) = match text.split_once(':') {
-        Some((name, count)) => (number(count)?, Unit::ALL.into_iter().find(|unit| unit.name() == name)?),
-        None => {
-            let period = time(text).or_else(|| number(text))?;
-            let whole = |unit: &Unit| unit.nanoseconds().is_some_and(|unit| period.is_multiple_of(unit));
-            let unit = Unit::ALL.into_iter().find(whole)?;
-            (period.checked_div(unit.nanoseconds()?)?, unit)
-        }
-    };
-    unit.period(count)?;
-    Some((count, unit))
 }

@@ -1,20 +1,6 @@
-//! The probes that sample all CPUs, `profile:`, `software:` and `hardware:`: what lies between two samples, and how it
-//! is written.
+//! What lies between two samples of a CPU: a time, or events that the CPU counts.
 
 use core::time::Duration;
-
-use super::probe::period;
-use super::token::number;
-use super::tree::Probe;
-use crate::error::Problem;
-use crate::foreign;
-
-/// The shortest period, in nanoseconds or in events. A sample takes a few microseconds, and the CPUs have other work.
-const PERIOD_MIN: u64 = 10_000;
-/// The largest number of events. A counter of 32 bits then counts at least as many again before it is where it began.
-const EVENTS_MAX: u64 = (1 << 31) - 1;
-/// The period of `software:cpu-clock` without a number, in nanoseconds, as bpftrace has it.
-const CLOCK_PERIOD: u64 = 1_000_000;
 
 /// What lies between two samples of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,45 +78,5 @@ impl HardwareEvent {
             Self::FrontendStalls => "frontend-stalls",
             Self::BackendStalls => "backend-stalls",
         }
-    }
-}
-
-/// Parses what follows `profile:`, in the forms of `interval:`.
-pub(super) fn profile(text: &str) -> Option<Probe> {
-    let (count, unit) = period(text)?;
-    unit.period(count).filter(|&period| period >= PERIOD_MIN)?;
-    Some(Probe::Profile { count, unit })
-}
-
-/// Parses what follows `software:`: an event, and possibly a number after it.
-pub(super) fn software(text: &str) -> Result<Probe, Problem> {
-    let (event, count) = text.split_once(':').unwrap_or((text, ""));
-    if !matches!(event, "cpu-clock" | "cpu") {
-        return Err(foreign::software(event).unwrap_or(Problem::SoftwareEvent));
-    }
-    let period = if count.is_empty() { Some(CLOCK_PERIOD) } else { number(count) };
-    let period = period.filter(|&period| period >= PERIOD_MIN).ok_or(Problem::SoftwareEvent)?;
-    Ok(Probe::CpuClock { period })
-}
-
-/// Parses what follows `hardware:`: an event, and possibly a number after it.
-pub(super) fn hardware(text: &str) -> Result<Probe, Problem> {
-    let (name, count) = text.split_once(':').unwrap_or((text, ""));
-    let event = match name {
-        "cycles" => Some(HardwareEvent::CpuCycles),
-        "branches" => Some(HardwareEvent::BranchInstructions),
-        _ => HardwareEvent::ALL.into_iter().find(|event| event.name() == name),
-    };
-    let event = event.ok_or_else(|| foreign::hardware(name).unwrap_or(Problem::HardwareEvent))?;
-    let count = if count.is_empty() { Some(default_count(event)) } else { number(count) };
-    let count = count.filter(|count| (PERIOD_MIN..=EVENTS_MAX).contains(count)).and_then(|count| count.try_into().ok());
-    Ok(Probe::Hardware { event, count: count.ok_or(Problem::HardwareCount)? })
-}
-
-/// Returns the number of events without one in the probe, as bpftrace has it.
-fn default_count(event: HardwareEvent) -> u64 {
-    match event {
-        HardwareEvent::BranchInstructions | HardwareEvent::BranchMisses | HardwareEvent::BusCycles => 100_000,
-        _ => 1_000_000,
     }
 }
