@@ -4,9 +4,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::DEPTH_MAX;
-use super::parser::{Parser, target};
+use super::parser::Parser;
 use super::token::Token;
-use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, TypeForm, TypeName, Unary};
+use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, Target, TypeForm, TypeName, Unary};
 use crate::builtins;
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
@@ -431,4 +431,15 @@ fn has_fields(value: &Expression) -> bool {
         ExpressionForm::Part { tuple: of, .. } | ExpressionForm::Index { pointer: of, .. } => has_fields(of),
         _ => false,
     }
+}
+
+/// Converts an expression to the target of an assignment.
+pub(super) fn target(value: Expression) -> Result<Spanned<Target>, Error> {
+    let span = value.span;
+    let node = match *value.form {
+        ExpressionForm::Variable(name) => Target::Variable(name),
+        ExpressionForm::Map(map) => Target::Map(map),
+        _ => return Err(span.error(Problem::NoTarget)),
+    };
+    Ok(Spanned { node, span })
 }

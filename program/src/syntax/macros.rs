@@ -1,5 +1,4 @@
-//! Macros: `macro name($variable, @map, value) { … }`. A call is replaced by the block of the macro, which is parsed
-//! anew for each call, so that errors are marked in it.
+//! The macros of a program, `macro name($variable, @map, value) { … }`, and the scopes of their calls.
 //!
 //! A macro sees nothing of its caller but its parameters. A parameter `$v` or `@m` is another name for a variable or a
 //! map of the caller. Where any other parameter is named, its argument stands, parsed in the scope of the caller.
@@ -9,9 +8,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::Cell;
 
-use super::parser::Parser;
+use super::probe;
 use super::token::{Cursor, Token};
-use super::tree::Expression;
 use crate::error::{Error, Problem, Span};
 
 /// The maximum number of calls of macros and uses of their arguments in a program. It bounds the time to parse macros
@@ -27,16 +25,16 @@ pub(super) struct Macros<'a> {
 }
 
 /// A macro.
-struct Macro<'a> {
+pub(super) struct Macro<'a> {
     name: &'a str,
-    formals: Vec<Formal<'a>>,
+    pub formals: Vec<Formal<'a>>,
     /// The offset of the block.
-    body: usize,
+    pub body: usize,
 }
 
 /// A formal parameter of a macro, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Formal<'a> {
+pub(super) enum Formal<'a> {
     Variable(&'a str),
     Map(&'a str),
     Value(&'a str),
@@ -44,16 +42,16 @@ enum Formal<'a> {
 
 /// A call of a macro, while its block is parsed.
 pub(super) struct Scope<'a> {
-    of: &'a Macro<'a>,
-    arguments: &'a [Argument],
+    pub of: &'a Macro<'a>,
+    pub arguments: &'a [Argument],
     /// The number in the names of the variables that the block makes.
-    number: usize,
+    pub number: usize,
     /// The scope of the caller.
-    outer: Option<&'a Scope<'a>>,
+    pub outer: Option<&'a Scope<'a>>,
 }
 
 /// What stands for a parameter.
-enum Argument {
+pub(super) enum Argument {
     /// The name of a variable or a map.
     Name(String),
     /// The offset of a value or a type, and whether the block has named it so far.
@@ -78,18 +76,19 @@ impl<'a> Macros<'a> {
         Ok(macros)
     }
 
-    fn of_name(&self, name: &str, arity: usize) -> Option<&Macro<'a>> {
+    /// Returns the macro with this name and number of parameters.
+    pub fn of_name(&self, name: &str, arity: usize) -> Option<&Macro<'a>> {
         self.all.iter().find(|one| one.name == name && one.formals.len() == arity)
     }
 
     /// Returns the least and the greatest number of parameters of the macros with this name.
-    fn arity(&self, name: &str) -> Option<(usize, usize)> {
+    pub fn arity(&self, name: &str) -> Option<(usize, usize)> {
         let counts = || self.all.iter().filter(|one| one.name == name).map(|one| one.formals.len());
         counts().min().zip(counts().max())
     }
 
     /// Counts a call or a use, and returns its number. No name in `text` ends with `__` and the number.
-    fn count(&self, text: &str, span: Span) -> Result<usize, Error> {
+    pub fn count(&self, text: &str, span: Span) -> Result<usize, Error> {
         loop {
             let number = self.expansions.get() + 1;
             if number > EXPANSIONS_MAX {
@@ -139,6 +138,11 @@ impl<'a> Macro<'a> {
     }
 }
 
+/// Moves past the head of a macro, after the word `macro`, and past its block.
+pub(super) fn skip(cursor: &mut Cursor<'_>) -> Result<(), Error> {
+    Macro::read(cursor).map(drop)
+}
+
 /// Moves past `sign`, or returns an error if it is not the next token.
 fn expect(cursor: &mut Cursor<'_>, sign: &'static str) -> Result<(), Error> {
     match cursor.token()? {
@@ -148,7 +152,7 @@ fn expect(cursor: &mut Cursor<'_>, sign: &'static str) -> Result<(), Error> {
 }
 
 /// Moves past a block in braces.
-pub(super) fn skip_block(cursor: &mut Cursor<'_>) -> Result<(), Error> {
+fn skip_block(cursor: &mut Cursor<'_>) -> Result<(), Error> {
     let open = cursor.ahead()?;
     expect(cursor, "{")?;
     let mut depth = 1;
@@ -183,7 +187,7 @@ fn skip_to_macro(cursor: &mut Cursor<'_>) -> Result<bool, Error> {
             }
             _ if cursor.rest().is_empty() => return Ok(false),
             _ => {
-                super::parser::probe_list(cursor, &mut Vec::new())?;
+                probe::list(cursor, &mut Vec::new())?;
                 let mut ahead = *cursor;
                 if let Token::Sign("/") | Token::EndPredicate = ahead.token()?.0 {
                     while !matches!(ahead.token()?.0, Token::EndPredicate | Token::End) {}
@@ -195,175 +199,9 @@ fn skip_to_macro(cursor: &mut Cursor<'_>) -> Result<bool, Error> {
     }
 }
 
-impl<'a> Parser<'a> {
-    /// Moves past the head of a macro, after the word `macro`, and past its block. The macro is known already.
-    pub fn skip_macro(cursor: &mut Cursor<'a>) -> Result<(), Error> {
-        Macro::read(cursor).map(drop)
-    }
-
-    /// Returns the full name of a variable that is called `name` here.
-    pub fn variable_name(&self, name: &str) -> Result<String, Error> {
-        let Some(scope) = self.scope else { return Ok(fallible::copy(name)?) };
-        match scope.argument(Formal::Variable(name)) {
-            Some(Argument::Name(name)) => Ok(fallible::copy(name)?),
-            _ => Ok(fallible::format(format_args!("{name}__{}", scope.number))?),
-        }
-    }
-
-    /// Returns the full name of the map that is called `name` here.
-    pub fn map_name(&self, name: &str) -> Result<String, Error> {
-        match self.scope.map(|scope| scope.argument(Formal::Map(name))) {
-            None => Ok(fallible::copy(name)?),
-            Some(Some(Argument::Name(name))) => Ok(fallible::copy(name)?),
-            Some(_) => Err(self.here(Problem::MacroMap)),
-        }
-    }
-
-    /// Returns a parser for the argument of the parameter `name`; `None` if there is none.
-    pub fn argument(&self, name: &str) -> Result<Option<Parser<'a>>, Error> {
-        let Some(scope) = self.scope else { return Ok(None) };
-        let Some(&Argument::Value { position, .. }) = scope.argument(Formal::Value(name)) else { return Ok(None) };
-        Ok(Some(self.elsewhere(position, scope.outer)?))
-    }
-
-    /// Checks that `given`, the parser for the argument of the parameter `name`, which is at `span`, has come to its
-    /// end.
-    pub fn end_argument(&self, name: &str, given: &Parser<'_>, span: Span) -> Result<(), Error> {
-        self.use_argument(name, span)?;
-        given.ended()
-    }
-
-    /// Counts that the block of a macro uses the argument of its parameter `name` at `span`.
-    pub fn use_argument(&self, name: &str, span: Span) -> Result<(), Error> {
-        let argument = self.scope.and_then(|scope| scope.argument(Formal::Value(name)));
-        if let Some(Argument::Value { is_used, .. }) = argument {
-            is_used.set(true);
-        }
-        self.macros.count(self.cursor.text, span).map(drop)
-    }
-
-    /// Checks that this parser for an argument has come to the end of the argument.
-    fn ended(&self) -> Result<(), Error> {
-        match self.token {
-            Token::Sign("," | ")") => Ok(()),
-            _ => Err(self.here(Problem::Expected { sign: "," })),
-        }
-    }
-
-    /// Parses the arguments that the block of a macro has not used, only to refuse what is wrong in them.
-    fn check_unused(&self, arguments: &[Argument]) -> Result<(), Error> {
-        for argument in arguments {
-            let Argument::Value { position, is_used } = argument else { continue };
-            if is_used.get() {
-                continue;
-            }
-            self.macros.count(self.cursor.text, self.span)?;
-            let mut given = self.elsewhere(*position, self.scope)?;
-            match given.is_type_next()? {
-                true => drop(given.type_form()?),
-                false => drop(given.value()?),
-            }
-            given.ended()?;
-        }
-        Ok(())
-    }
-
-    /// Returns a parser for another part of the text.
-    fn elsewhere<'b>(&self, position: usize, scope: Option<&'b Scope<'b>>) -> Result<Parser<'b>, Error>
-    where
-        'a: 'b,
-    {
-        let cursor = Cursor { position, ..self.cursor };
-        let mut parser: Parser<'b> = Parser::new(cursor, self.macros, self.parameters)?;
-        (parser.scope, parser.depth, parser.bound) = (scope, self.depth, self.bound);
-        Ok(parser)
-    }
-
-    /// Returns whether `word` is a macro, or a parameter for whose name its argument stands.
-    pub fn is_substituted(&self, word: &str) -> bool {
-        let is_formal = self.scope.is_some_and(|scope| scope.argument(Formal::Value(word)).is_some());
-        is_formal || self.macros.arity(word).is_some()
-    }
-
-    /// Parses the rest of a call of the macro `name` after its name, at `start`.
-    #[inline(never)]
-    pub fn expansion(&mut self, name: &str, start: Span) -> Result<Expression, Error> {
-        let (of, arguments) = self.called(name, start)?;
-        let number = self.macros.count(self.cursor.text, start)?;
-        let scope = Scope { of, arguments: &arguments, number, outer: self.scope };
-        let block = self.elsewhere(of.body, Some(&scope))?.value_block()?;
-        self.check_unused(&arguments)?;
-        self.node(block, start)
-    }
-
-    /// Returns the macro that is called, and moves past its arguments.
-    #[inline(never)]
-    fn called(&mut self, name: &str, start: Span) -> Result<(&'a Macro<'a>, Vec<Argument>), Error> {
-        let places = self.arguments()?;
-        let macros = self.macros;
-        let Some(of) = macros.of_name(name, places.len()) else {
-            let (least, most) = macros.arity(name).unwrap_or_default();
-            return Err(start.to(self.last).error(Problem::ArgumentCount { least, most }));
-        };
-        let mut around = self.scope;
-        while let Some(scope) = around {
-            if core::ptr::eq(scope.of, of) {
-                return Err(start.error(Problem::MacroWithin));
-            }
-            around = scope.outer;
-        }
-        let mut arguments = Vec::new();
-        for (formal, place) in of.formals.iter().zip(places) {
-            let given = self.elsewhere(place.start, self.scope)?;
-            let argument = match (formal, &given.token) {
-                (Formal::Value(_), _) => Argument::Value { position: place.start, is_used: Cell::new(false) },
-                (Formal::Variable(_), &Token::Variable(name)) if given.span == place => {
-                    Argument::Name(self.variable_name(name)?)
-                }
-                (Formal::Map(_), &Token::Map(name)) if given.span == place => Argument::Name(given.map_name(name)?),
-                (Formal::Variable(_), _) => return Err(place.error(Problem::MacroVariable)),
-                (Formal::Map(_), _) => return Err(place.error(Problem::NotAMap)),
-            };
-            fallible::push(&mut arguments, argument)?;
-        }
-        Ok((of, arguments))
-    }
-
-    /// Moves past the arguments of a call, if there are any, and returns their places.
-    fn arguments(&mut self) -> Result<Vec<Span>, Error> {
-        let mut places = Vec::new();
-        let open = self.span;
-        if !self.accept("(")? || self.accept(")")? {
-            return Ok(places);
-        }
-        let (mut depth, mut first) = (0, self.span);
-        loop {
-            match self.token {
-                Token::End => return Err(open.error(Problem::Expected { sign: ")" })),
-                Token::Sign("," | ")") if depth == 0 => {
-                    if self.span == first {
-                        return Err(self.here(Problem::Value));
-                    }
-                    fallible::push(&mut places, first.to(self.last))?;
-                    let is_last = self.token == Token::Sign(")");
-                    self.advance()?;
-                    if is_last {
-                        return Ok(places);
-                    }
-                    first = self.span;
-                    continue;
-                }
-                Token::Sign("(" | "[" | "{") => depth += 1,
-                Token::Sign(")" | "]" | "}") => depth -= 1,
-                _ => {}
-            }
-            self.advance()?;
-        }
-    }
-}
-
 impl Scope<'_> {
-    fn argument(&self, formal: Formal<'_>) -> Option<&Argument> {
+    /// Returns what stands for a parameter.
+    pub fn argument(&self, formal: Formal<'_>) -> Option<&Argument> {
         let at = self.of.formals.iter().position(|one| *one == formal)?;
         self.arguments.get(at)
     }

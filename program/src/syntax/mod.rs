@@ -14,13 +14,17 @@
 //! Values are C expressions, with C's operators and their precedence. The tree that [`parse`] returns, written by
 //! `Display`, parses back to an equal tree.
 
+mod expansion;
 mod expression;
 mod macros;
+mod parameter_values;
 mod parameters;
 mod parser;
 mod period;
 mod probe;
+mod program;
 mod sampling;
+mod statement;
 mod task;
 mod text;
 mod token;
@@ -63,7 +67,7 @@ pub fn parse_with(text: &str, parameters: Parameters<'_>) -> Result<Program, Err
     if text.len() > PROGRAM_MAX {
         return Err(Span { start: 0, end: 0 }.error(Problem::LongProgram { most: PROGRAM_MAX }));
     }
-    parser::program(text, parameters)
+    program::parse(text, parameters)
 }
 
 /// Parses a list of probes, separated by commas, without a program. The commands that list probes take such a list.
@@ -72,7 +76,7 @@ pub fn parse_with(text: &str, parameters: Parameters<'_>) -> Result<Program, Err
 ///
 /// Returns the first problem, with its place; text after the probes is a problem, too.
 pub fn parse_probes(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
-    parser::probes_alone(text)
+    probe::list_alone(text)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! braces and slashes, but only inside brackets. As in bpftrace, the name of a function may be in quotes.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 use kprobes_symbols::{Brackets, distance::nearest};
@@ -53,7 +54,7 @@ fn unknown(kind: &str) -> Problem {
 /// Returns the length of the name of a probe, in bytes: up to white space, `,`, `/`, `;` or `{` outside brackets and
 /// quotes. A `{` after `::` belongs to the name. The inner error is the offset of an unclosed bracket or quote.
 fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
-    let mut open = alloc::vec::Vec::new();
+    let mut open = Vec::new();
     let mut previous = ' ';
     let mut quote = None;
     for (at, c) in text.char_indices() {
@@ -168,8 +169,38 @@ impl<'a> ProbePart<'a> {
     }
 }
 
+/// Parses a list of probes, which must be the whole text.
+pub(super) fn list_alone(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
+    let mut cursor = Cursor { text, position: 0 };
+    let mut probes = Vec::new();
+    list(&mut cursor, &mut probes)?;
+    cursor.skip_blank()?;
+    match cursor.rest() {
+        "" => Ok(probes),
+        _ => Err(Span { start: cursor.position, end: text.len() }.error(Problem::Expected { sign: "," })),
+    }
+}
+
+/// Parses the list of probes at `cursor`, separated by commas, and moves past it.
+pub(super) fn list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe>>) -> Result<(), Error> {
+    loop {
+        let probe = parse(cursor)?;
+        let text = probe.span.of(cursor.text);
+        if let Some(at) = text.find('$').filter(|at| text[at + 1..].starts_with(|c: char| c.is_ascii_digit())) {
+            let start = probe.span.start + at;
+            return Err(Span { start, end: start + 2 }.error(Problem::ProbeParameter));
+        }
+        fallible::push(probes, probe)?;
+        cursor.skip_blank()?;
+        if !cursor.rest().starts_with(',') {
+            return Ok(());
+        }
+        cursor.position += 1;
+    }
+}
+
 /// Parses the probe at `cursor`, and moves past it.
-pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
+fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
     cursor.skip_blank()?;
     let start = cursor.position;
     let length = name_length(cursor.rest())?.map_err(|at| {
