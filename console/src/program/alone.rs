@@ -9,7 +9,7 @@ use fallible::{Arc, OutOfMemory};
 use kprobes_program::syntax::Probe;
 
 use super::hit;
-use super::running::Shared;
+use super::shared::Shared;
 use crate::host::{Task, host};
 use crate::{host, time};
 

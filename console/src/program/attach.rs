@@ -10,12 +10,12 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 use fallible::OutOfMemory;
 use kprobes_vm::ir::{Builtin, Code, Op};
 
-use super::Shared;
-use super::compiled::{Clauses, View};
+use super::compiled::Clauses;
 use super::exits::Exit;
 use super::hit::{ArmedClause, INTERPRETER};
+use super::places::{ResolvedPlace, Way};
 use super::refused::{ProbedInstruction, Refused};
-use super::resolve::{ResolvedPlace, Way};
+use super::shared::Shared;
 use super::snippets::Snippets;
 
 /// The number of probes that are registered between checks for an interruption.
@@ -182,19 +182,6 @@ fn registered<B: Clone, P>(
 impl ResolvedPlace {
     fn instruction(&self) -> ProbedInstruction {
         ProbedInstruction { probe: self.probe, function: self.function.start, address: self.address }
-    }
-}
-
-impl Way {
-    /// Returns the view of a hit that a compiled clause gets at such a place; `None` if the clause is always
-    /// interpreted there.
-    pub(super) fn view(self) -> Option<View> {
-        match self {
-            Self::Entry => Some(View::Entry),
-            Self::Instruction | Self::Exit(Exit::Always) => Some(View::Frame),
-            Self::Kretprobe => Some(View::Return),
-            Self::Exit(_) => None,
-        }
     }
 }
 

@@ -18,9 +18,11 @@ use kprobes_vm::jit::{self, Base, Directory, Kernel, Path, Refused, Source};
 
 use spin::Once;
 
-use super::Shared;
 use super::executable_memory::ExecutableMemory;
+use super::exits::Exit;
 use super::hit::{ArmedClause, callees};
+use super::places::Way;
+use super::shared::Shared;
 use crate::{host, time};
 
 /// The reason why a clause is interpreted.
@@ -50,6 +52,19 @@ pub(super) enum View {
     Frame,
     /// All registers, at the return of a function.
     Return,
+}
+
+impl Way {
+    /// Returns the view of a hit that a compiled clause gets at such a place; `None` if the clause is always
+    /// interpreted there.
+    pub(super) fn view(self) -> Option<View> {
+        match self {
+            Self::Entry => Some(View::Entry),
+            Self::Instruction | Self::Exit(Exit::Always) => Some(View::Frame),
+            Self::Kretprobe => Some(View::Return),
+            Self::Exit(_) => None,
+        }
+    }
 }
 
 const fn in_task(offset: &'static [u16]) -> Path {

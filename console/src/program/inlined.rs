@@ -20,7 +20,7 @@ use kprobes_symbols::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction,
 use spin::Once;
 
 use super::exits::Exit;
-use super::resolve::Way;
+use super::places::Way;
 use crate::{host, symbol};
 
 /// An instruction at which control passes into a copy, or out of it.

@@ -6,20 +6,26 @@
 
 // | module | what it owns |
 // |---|---|
-// | `names` | functions by their names |
+// | `places` | the places where clauses run, as types |
+// | `shared` | the state that the tasks and the hits of a program share |
+// | `names` | names for reports |
+// | `image_symbols` | the names, the instructions and the types of the image, for the checker |
 // | `exits` | the instructions that leave a function |
 // | `inlined` | inlined copies of functions |
 // | `resolve` | from probes to instructions |
 // | `compiled` | clauses as instructions |
 // | `executable_memory` | memory for their instructions |
+// | `snippets` | clauses that run in the stubs of their probes |
 // | `attach` | registering the probes |
-// | `watch` | the watchpoints |
+// | `watchpoints` | the watchpoints that a program has |
+// | `watch` | registering the watchpoints |
 // | `refused` | what cannot be probed |
 // | `hit` | the hit path: running a clause, and the state that it can ask for |
+// | `samples` | clauses that run for samples: `profile:`, `software:`, `hardware:` |
+// | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
+// | `running` | running a program, from its text to its results |
 // | `list` | what probes match, without probing |
 // | `stages` | what a program became on its way to instructions |
-// | `samples` | clauses that run for samples: `profile:`, `software:` |
-// | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
 
 mod executable_memory;
 mod exits;
@@ -29,17 +35,21 @@ mod refused;
 mod alone;
 mod attach;
 mod compiled;
+mod image_symbols;
 mod inlined;
 mod list;
 mod names;
+mod places;
 mod resolve;
 mod running;
 mod samples;
+mod shared;
 mod snippets;
 mod stages;
 mod watch;
+mod watchpoints;
 
 pub use compiled::Reason;
 pub use list::{list, list_of_program, search};
-use running::Shared;
 pub use running::{DetachedProgram, Options, ProgramRefusal, Reader, RunningProgram};
+use shared::Shared;

@@ -21,53 +21,21 @@ use kprobes_vm::maps::{Limits, Store};
 use super::alone::{self, Intervals};
 use super::attach::{self, AttachError, AttachedProbes, Unseen};
 use super::compiled::Reason;
+use super::image_symbols::ImageSymbols;
 use super::inlined::CopyTable;
-use super::names::{ImageSymbols, ProgramNames};
-use super::resolve::{ResolvedPlace, ResolvedProbes, Watched};
-use super::samples::{SampledClause, Samples};
+use super::places::{ResolvedPlace, Watched};
+use super::resolve::ResolvedProbes;
+use super::samples::Samples;
+use super::shared::Shared;
 use super::snippets::Snippets;
-use super::watch::{self, AttachedWatchpoints, Ended, Functions, WatchpointError, Watchpoints};
+use super::watch::{AttachedWatchpoints, WatchpointError};
+use super::watchpoints::{self, Ended, Watchpoints};
 use crate::host::{self, host};
 use crate::symbol::Symbolic;
 use crate::{symbol, time};
 
 /// The condition for [`RunningProgram::start_unless`] that never stops it.
 const GO_ON: &dyn Fn() -> bool = &|| false;
-
-/// The state that the tasks and the hits of a program share.
-#[derive(Debug)]
-pub struct Shared {
-    pub(super) program: Checked,
-    pub(super) store: Store,
-    /// The probes, by their numbers.
-    pub(super) names: Vec<Probe>,
-    /// The clauses that run at no hit, each with the number of its name.
-    pub(super) alone: Vec<(usize, usize)>,
-    /// The clauses that run for samples.
-    pub(super) sampled: Vec<SampledClause>,
-    /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
-    /// names, in ascending order of the values.
-    inlined: Vec<(u64, String)>,
-    /// The number of copies that are not probed, because no instruction marks their entry or exit.
-    untold: usize,
-    /// What is to be said of the probes that reach nothing, or another line than the program names.
-    warnings: Vec<String>,
-    /// The watchpoints that have not ended.
-    pub(super) watchpoints: Watchpoints,
-    /// The functions of the image, if there are watchpoints.
-    pub(super) functions: Functions,
-    /// The number of periods of `interval:` clauses that were missed.
-    pub(super) late: AtomicU64,
-    /// The number of samples that were missed.
-    pub(super) missed_samples: AtomicU64,
-    /// The time at which the tasks of the program were told to end, in nanoseconds; `u64::MAX` before that.
-    ending: AtomicU64,
-    /// Whether a task is draining the output. Only one task at a time can.
-    reading: AtomicBool,
-    format: OutputFormat,
-    /// The memory that the maps and the output take, in bytes.
-    pub(super) kept: usize,
-}
 
 /// A running program. Dropping it ends it without running its `END`, and shows nothing.
 pub struct RunningProgram {
@@ -312,7 +280,7 @@ impl Shared {
         let store = Store::new(&program.code, &limits, time::nanoseconds());
         let store =
             store.map_err(|flaw| ProgramRefusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
-        let (watchpoints, functions) = (Watchpoints::default(), watch::functions(&names)?);
+        let (watchpoints, functions) = (Watchpoints::default(), watchpoints::functions(&names)?);
         let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
         let (late, missed_samples) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok((
@@ -336,31 +304,6 @@ impl Shared {
             },
             Wanted { places, watched, spans },
         ))
-    }
-
-    /// Returns the time at which the program ended, by `exit()` or because it was told to, in nanoseconds; `u64::MAX`
-    /// while it runs.
-    pub(super) fn end(&self) -> u64 {
-        self.ending.load(Ordering::Relaxed).min(self.store.ended())
-    }
-
-    /// Returns whether the tasks of the program should end.
-    pub(super) fn is_ending(&self) -> bool {
-        self.end() != u64::MAX
-    }
-
-    /// Returns the names for the program's output.
-    fn program_names(&self) -> ProgramNames<'_> {
-        ProgramNames { probes: &self.names, inlined: &self.inlined, watchpoints: &self.watchpoints }
-    }
-
-    fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
-        if self.reading.swap(true, Ordering::Acquire) {
-            return Ok(false);
-        }
-        let outcome = report::drain(&self.program, &self.store, &self.program_names(), &host::masked, self.format, out);
-        self.reading.store(false, Ordering::Release);
-        outcome
     }
 }
 

@@ -12,25 +12,9 @@ use kprobes_program::syntax::Period;
 
 use super::exits::Exit;
 use super::hit::{self, ArmedClause};
-use super::running::Shared;
+use super::shared::Shared;
 use crate::host::{Coverage, SampleHandler, Sampler, SamplingClock, SamplingError, host};
 use crate::{prologue, symbol, time};
-
-/// A clause that runs for samples.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SampledClause {
-    /// The number of the clause.
-    pub clause: usize,
-    /// The number of the probe's name.
-    pub name: usize,
-    /// The number of the probe in the text of the program.
-    pub probe: usize,
-    pub period: Period,
-    /// Whether the clause asks for the function that was interrupted.
-    pub wants_function: bool,
-    /// Whether the clause asks for the caller of that function.
-    pub wants_caller: bool,
-}
 
 /// The samples that a program takes. Dropping it ends them.
 pub(super) struct Samples {

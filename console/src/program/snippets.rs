@@ -9,9 +9,9 @@ use fallible::OutOfMemory;
 use kprobes_vm::jit::{At, Key, KeyPart, in_stub};
 use kprobes_vm::maps::{Store, WORDS, Words};
 
-use super::Shared;
 use super::compiled::View;
-use super::resolve::{ResolvedPlace, Way};
+use super::places::{ResolvedPlace, Way};
+use super::shared::Shared;
 use crate::host;
 
 /// Words of the engine for each CPU, for a store to collect in.
