@@ -2,7 +2,7 @@
 //!
 //! Two functions are required: one to read and one to write. All others have defaults, which fit a kernel with one CPU,
 //! without tasks, and with `kprobes-tables.x` in its linker script. The trace layer finds what it loads at every hit
-//! through a trait of its own, [`kprobes_trace::host::Host`].
+//! through a trait of its own, [`kprobes_trace::context::ContextLayout`].
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -14,7 +14,7 @@ use aarch64_kprobes::platform;
 use fallible::OutOfMemory;
 pub use kprobes_program::syntax::{HardwareEvent, Period};
 use kprobes_symbols::image;
-use kprobes_trace::host::Clock;
+use kprobes_trace::clock::Clock;
 use spin::Once;
 
 use crate::time;

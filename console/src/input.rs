@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use aarch64_kprobes::platform;
 use heapless::{Deque, String};
-use kprobes_trace::host::Context;
+use kprobes_trace::context::Context;
 use spin::Mutex;
 
 use crate::host::host;

@@ -32,7 +32,7 @@
 //! ```
 //!
 //! The kernel also implements the traits of the layers below: [`Platform`](aarch64_kprobes::platform::Platform) of the
-//! engine, and [`Host`](kprobes_trace::host::Host) of the traces.
+//! engine, and [`ContextLayout`](kprobes_trace::context::ContextLayout) of the traces.
 //!
 //! | module | what it owns |
 //! |---|---|

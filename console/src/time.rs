@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
-use kprobes_trace::host::Clock;
+use kprobes_trace::clock::Clock;
 use kprobes_vm::jit;
 pub(crate) use timer::{counter, frequency as timer_frequency};
 

@@ -8,8 +8,8 @@ use fallible::OutOfMemory;
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::{self, Armed, Events, Services};
 use kprobes_trace::filter::FindFunction;
-use kprobes_trace::host::{Function, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
+use kprobes_trace::symbols::{Function, Symbols};
 use kprobes_types::{LineError, Types};
 use spin::Once;
 

@@ -3,10 +3,10 @@
 use aarch64_kprobes::probe::{Insertion, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
+use crate::context::Offsets;
 use crate::definition::EventKind;
 use crate::events::{Armed, Form};
 use crate::hit::handler;
-use crate::host::Offsets;
 use crate::recorder::Recorder;
 
 /// The probe of an event.
@@ -30,7 +30,7 @@ impl Probe {
 }
 
 // SAFETY: dropping a probe of the engine unregisters it, and its `synchronize` waits for the hits on all CPUs. The
-// offsets are those of the image's `Host`.
+// offsets are those of the image's `ContextLayout`.
 unsafe impl Armed for Probe {
     type Error = ProbeError;
 
@@ -93,7 +93,7 @@ unsafe impl Armed for Probe {
     }
 
     fn offsets() -> Option<Offsets> {
-        Some(Offsets::of_host())
+        Some(Offsets::of_image())
     }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), ProbeError> {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use fallible::{Arc, OutOfMemory};
 
-use crate::host::{Function, Symbols};
+use crate::symbols::{Function, Symbols};
 
 /// Functions in ascending order of their addresses.
 #[derive(Debug)]

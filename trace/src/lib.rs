@@ -17,22 +17,24 @@
 //! | [`print`](mod@print) | a static event as text, as its `print fmt` says it |
 //! | [`options`] | how a trace is printed, and its clock |
 //! | [`events`] | the defined events and their probes |
-//! | [`host`](mod@host) | the services that the kernel provides |
+//! | [`context`], [`symbols`], [`clock`] | what the kernel provides: CPU and task of a hit, names, time |
 //! | `engine` | the probes themselves; only for the bare-metal target |
 //!
 //! The crate does not know where definitions are typed, nor where the text goes.
 //!
-//! A kernel does two things. It implements [`host::Host`] and exports it with [`host!`]. And it creates
-//! [`Rings`](ring::Rings), one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`. The
-//! engine's `kprobes.x` places [`hit`] where nothing is probed.
+//! A kernel does two things. It implements [`ContextLayout`](context::ContextLayout) and exports it with
+//! [`context_layout!`]. And it creates [`Rings`](ring::Rings), one for every CPU that can run, and
+//! [`Events`](events::Events) of `engine::Probe`. The engine's `kprobes.x` places [`hit`] where nothing is probed.
 
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
 mod atomic;
+pub mod clock;
 // The actions of an event as code for the stub of its probe, where that is possible.
 mod compiled;
+pub mod context;
 pub mod definition;
 pub mod engine;
 pub mod errno;
@@ -44,12 +46,12 @@ pub mod format;
 pub mod functions;
 pub mod histogram;
 pub mod hit;
-pub mod host;
 pub mod mark;
 pub mod options;
 pub mod print;
 pub mod recorder;
 pub mod ring;
+pub mod symbols;
 pub mod text;
 pub mod tracer;
 pub mod trigger;

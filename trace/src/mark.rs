@@ -12,11 +12,11 @@ use aarch64_kprobes::event::{Event, Field, Text};
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::platform;
 
+use crate::context::Context;
 use crate::errno::Errno;
 use crate::events::{Armed, Events};
 use crate::hit::Registers;
 use crate::hit::write::RecordedHit;
-use crate::host::Context;
 use crate::recorder::{PRINT_MAX, RAW_MAX};
 use crate::ring::Rings;
 

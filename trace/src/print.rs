@@ -22,7 +22,7 @@ use number::{Integer, Number, apply};
 
 use crate::definition;
 use crate::format::{Base, Field, Format};
-use crate::host::Symbols;
+use crate::symbols::Symbols;
 use crate::text::{write_lossy, write_name, write_offset};
 
 /// How deep expressions may be in each other: deeper ones are not understood.
@@ -86,10 +86,10 @@ pub fn is_understood(print: &str, fields: &[Field]) -> bool {
     }
     struct Nameless;
     impl Symbols for Nameless {
-        fn lookup(&self, _: u64) -> Option<crate::host::Function<'_>> {
+        fn lookup(&self, _: u64) -> Option<crate::symbols::Function<'_>> {
             None
         }
-        fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(crate::host::Function<'a>)) {}
+        fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(crate::symbols::Function<'a>)) {}
     }
     Reader { rest: print, fields, record: &[], depth: 0 }.print(&mut Nowhere, &Nameless).is_ok()
 }

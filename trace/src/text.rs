@@ -7,14 +7,15 @@ use core::str;
 
 use fallible::OutOfMemory;
 
+use crate::clock::Clock;
 use crate::format::{Base, Field, Format, Shape, Width};
-use crate::host::{Clock, Function, Symbols};
 use crate::options::{Flag, Options, TraceClock};
 use crate::print;
 use crate::recorder::{
     FUNCTION_EVENT, Flags, PRINT_EVENT, PRINT_HEADER, RAW_EVENT, RAW_HEADER, STACK_EVENT, STACK_HEADER,
 };
 use crate::ring::Record;
+use crate::symbols::{Function, Symbols};
 use crate::tracer::{PARENT, Tracer, graph};
 
 /// Why records or a histogram cannot be shown.

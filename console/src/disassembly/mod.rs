@@ -14,7 +14,7 @@ mod tests;
 use core::fmt;
 use core::ops::Range;
 
-use kprobes_trace::host::Symbols;
+use kprobes_trace::symbols::Symbols;
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Opcode, Operand};
 

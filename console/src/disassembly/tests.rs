@@ -1,7 +1,7 @@
 use std::format;
 use std::string::String;
 
-use kprobes_trace::host::Function;
+use kprobes_trace::symbols::Function;
 
 use super::*;
 

@@ -12,7 +12,7 @@ use core::{fmt, slice};
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{ArgumentHandler, Call, Entry, Hit, PreHandler, ReturnHandler};
 use fallible::OutOfMemory;
-use kprobes_trace::host::Offsets;
+use kprobes_trace::context::Offsets;
 use kprobes_vm::ir::Register;
 use kprobes_vm::jit::{self, Base, Directory, Kernel, Path, Refused, Source};
 
@@ -114,7 +114,7 @@ impl View {
         };
         static PLACES: Once<[u16; 3]> = Once::new();
         let [cpu, task, name_of_task] = PLACES.call_once(|| {
-            let Offsets { cpu, task, name } = Offsets::of_host();
+            let Offsets { cpu, task, name } = Offsets::of_image();
             [cpu, task, name].map(|offset| offset as u16)
         });
         let of_hit = |offsets| Some(Source::Path(Path { base: Base::Hit, offsets }));

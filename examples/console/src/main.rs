@@ -234,7 +234,7 @@ mod probes {
 
     struct Kernel;
     aarch64_kprobes::platform!(Kernel);
-    kprobes_trace::host!(Kernel);
+    kprobes_trace::context_layout!(Kernel);
 
     // SAFETY: the vector leads to the engine. The defaults fit a kernel with one CPU, without interrupts, and with
     // writable text.
@@ -254,7 +254,7 @@ mod probes {
     }
 
     // SAFETY: `run` sets TPIDR_EL1 to the address of a `Context` before the first probe can be hit.
-    unsafe impl kprobes_trace::host::Host for Kernel {}
+    unsafe impl kprobes_trace::context::ContextLayout for Kernel {}
 
     // SAFETY: the default `masked` sets PSTATE.DAIF, which masks all interrupts. The only CPU has number 0.
     unsafe impl Host for Kernel {

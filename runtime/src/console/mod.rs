@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use kprobes_console::command::Command;
 use kprobes_console::host::{Host, SamplingClock, Spawn, Task};
-use kprobes_trace::host::Clock;
+use kprobes_trace::clock::Clock;
 
 use crate::exception;
 use crate::interrupt::{self, fast};
@@ -26,10 +26,10 @@ const RING: usize = 512 << 10;
 
 struct Kernel;
 
-kprobes_trace::host!(Kernel);
+kprobes_trace::context_layout!(Kernel);
 
 // SAFETY: TPIDR_EL1 points to a `Task`, which asserts these offsets of its fields.
-unsafe impl kprobes_trace::host::Host for Kernel {
+unsafe impl kprobes_trace::context::ContextLayout for Kernel {
     const CPU_OFFSET: usize = task::CPU_NUMBER_OFFSET;
     const TASK_OFFSET: usize = task::NUMBER_OFFSET;
     const NAME_OFFSET: usize = task::NAME_OFFSET;

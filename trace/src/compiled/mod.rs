@@ -26,9 +26,9 @@ use aarch64_kprobes::insn::encode::{self, compute};
 use aarch64_kprobes::probe::{AliasableBox, Insertion, Snippet, SnippetError, Step};
 use fallible::{Arc, OutOfMemory};
 
+use crate::context::Offsets;
 use crate::fetch::{BitRange, Register, RegisterPart, Word};
 use crate::format::Width;
-use crate::host::Offsets;
 use crate::recorder::Recorder;
 use crate::trigger::{Plan, Trigger, Work};
 
@@ -71,8 +71,8 @@ impl Compiled {
     /// Makes a snippet of the code, ready to be inserted into a stub.
     pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
         // SAFETY: the steps access three kinds of memory. The ring of this CPU is never freed. The histogram belongs to
-        // the trigger that `code` keeps. The task data is where the implementation of `Host` promises it. They change
-        // words with interrupts masked, or by a single atomic instruction.
+        // the trigger that `code` keeps. The task data is where the implementation of `ContextLayout` promises it. They
+        // change words with interrupts masked, or by a single atomic instruction.
         let snippet = unsafe {
             match code.is_of_returns {
                 true => Snippet::of_returns(&code.steps),

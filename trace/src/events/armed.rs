@@ -4,8 +4,8 @@ use core::fmt;
 
 use aarch64_kprobes::probe::Insertion;
 
+use crate::context::Offsets;
 use crate::definition::EventKind;
-use crate::host::Offsets;
 use crate::recorder::Recorder;
 
 /// The registers that a probe saves.
@@ -25,7 +25,7 @@ pub enum Form {
 /// Dropping it unregisters it; after that, nothing uses its recorder and its insertion any more. When
 /// [`synchronize`](Self::synchronize) returns, every hit is over that was being handled on any CPU when it was called:
 /// plans that such hits use are freed after it. The offsets, if there are any, are those of the
-/// [`Host`](crate::host::Host): stubs load from them.
+/// [`ContextLayout`](crate::context::ContextLayout): stubs load from them.
 pub unsafe trait Armed: Sized {
     /// Why a probe is refused.
     type Error: fmt::Display;

@@ -17,7 +17,7 @@ use crate::definition::{
 };
 use crate::fetch::{Fetch, RecordedPart, Source};
 use crate::format::{self, Base, Field, Format, Type};
-use crate::host::Symbols;
+use crate::symbols::Symbols;
 
 /// The event that another one is on.
 pub(super) struct BaseEvent<'a, P>(&'a Event<P>);

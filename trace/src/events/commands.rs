@@ -13,8 +13,8 @@ use super::{Armed, Event, Events, Unplaced};
 use crate::definition::{Definition, EventKind};
 use crate::errno::Errno;
 use crate::format::{Format, Shape};
-use crate::host::Symbols;
 use crate::recorder::Recorder;
+use crate::symbols::Symbols;
 use crate::trigger::settings::Settings;
 use crate::trigger::{Request, Trigger, TriggerKind};
 

@@ -18,6 +18,7 @@ use draft::{Draft, EventSettings};
 use fallible::{Arc, OutOfMemory, TryClone};
 
 use super::{Armed, Event, Events};
+use crate::clock::Clock;
 use crate::definition::Definition;
 use crate::definition::synthetic::GROUP;
 use crate::errno::Errno;
@@ -25,7 +26,6 @@ use crate::error_log::ErrorLog;
 use crate::filter::{self, Filter, FindFunction};
 use crate::format::Field;
 use crate::histogram::OtherEvents;
-use crate::host::Clock;
 use crate::recorder::Recorder;
 use crate::trigger::inherited_tasks::InheritedTasks;
 use crate::trigger::restriction::Restriction;

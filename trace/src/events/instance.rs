@@ -4,7 +4,7 @@ use fallible::OutOfMemory;
 
 use super::{Armed, Event, Events, Listed};
 use crate::definition::{self, Command, synthetic};
-use crate::host::Symbols;
+use crate::symbols::Symbols;
 
 /// Why an instance has not all definitions of the main trace.
 #[derive(Debug)]

@@ -45,10 +45,10 @@ use crate::definition::{self, Argument, Base, Definition, EventKind, Family, Pro
 use crate::filter::{self, Filter, FindFunction};
 use crate::format::{self, Format, Shape, Type};
 use crate::functions::Functions;
-use crate::host::Symbols;
 use crate::options::Options;
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, RAW_EVENT, Recorder};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
+use crate::symbols::Symbols;
 use crate::trigger::Plan;
 use base_event::BaseEvent;
 use controls::Controls;

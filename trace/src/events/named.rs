@@ -17,7 +17,7 @@ use crate::definition::{
 };
 use crate::fetch::{BitRange, Fetch, RecordedPart, Register, Source};
 use crate::format::{Base, Type, Width};
-use crate::host::Symbols;
+use crate::symbols::Symbols;
 
 /// The largest number of pointers and wrappers that are followed to a value. The limit is needed because a type may
 /// lead to itself.

@@ -10,8 +10,8 @@ use kprobes_types::LineError;
 use super::named::{self, Signature};
 use crate::definition::{Argument, Base, Definition, EventKind, Expression, Origin, ProbePlace, Problem};
 use crate::fetch::{Fetch, RecordedPart, Register, Source};
-use crate::host::{Function, Symbols};
 pub(super) use crate::recorder::EntryValue;
+use crate::symbols::{Function, Symbols};
 
 /// Why a name or a place cannot be resolved.
 #[derive(Debug)]

@@ -3,13 +3,15 @@
 use kprobes_random::{assert_tried, tried::tried};
 
 use super::*;
+use crate::clock::Clock;
+use crate::context::Context;
 use crate::definition::{Command, parse};
 use crate::errno::Errno;
 use crate::filter::FindFunction;
 use crate::hit::Registers;
 use crate::hit::write::RecordedHit;
-use crate::host::{Clock, Context, Function};
 use crate::options::{Flag, TraceClock};
+use crate::symbols::Function;
 use crate::text::{self, ShowError};
 use crate::trigger::ProbeContext;
 use crate::trigger::inherited_tasks::InheritedTasks;

@@ -7,10 +7,11 @@ use core::fmt::Write;
 use fallible::OutOfMemory;
 
 use super::{Armed, Events};
-use crate::host::{Clock, Symbols};
+use crate::clock::Clock;
 use crate::options::{Flag, Options, TraceClock};
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT};
 use crate::ring::{Counts, Pages, Record, Snapshot, Stats};
+use crate::symbols::Symbols;
 use crate::text::{self, ShowError};
 use crate::tracer::Tracer;
 use crate::tracer::graph::{Printer, Style};

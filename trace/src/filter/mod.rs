@@ -32,9 +32,9 @@ use fallible::{OutOfMemory, TryClone};
 pub(crate) use accepted_range::AcceptedRange;
 pub use error::{Error, Problem};
 
+use crate::clock::Clock;
 use crate::fetch::RegisterPart;
 use crate::format::Field;
-use crate::host::Clock;
 
 /// The name that Linux's `error_log` has before an error of a filter.
 pub const FILTER_LOG: &str = "event filter parse error";

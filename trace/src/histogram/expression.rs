@@ -20,10 +20,10 @@ use fallible::{Arc, OutOfMemory};
 
 use super::parse::{Fragment, Modifier, parse_modifier};
 use super::{Error, Histogram, Problem, STACK_DEPTH, TEXT_WORDS, words_of_text};
+use crate::clock::Clock;
 use crate::definition::number;
 use crate::filter::{self, FindFunction, HitString, Number, Time};
 use crate::format::Field;
-use crate::host::Clock;
 use crate::recorder::Recorder;
 
 /// The largest number of operators in an expression.

@@ -6,7 +6,7 @@ use kprobes_random::tried::{is_tried, tried};
 use super::*;
 use crate::fetch::{BitRange, Register};
 use crate::hit::action::tests::{Hit, ON, RESOURCES};
-use crate::host::{Function, Symbols};
+use crate::symbols::{Function, Symbols};
 use crate::trigger::settings::Settings;
 use crate::trigger::{Plan, ProbeContext, Request};
 use alloc::format;

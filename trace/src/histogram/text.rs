@@ -10,7 +10,7 @@ use super::{Effect, Handler, Histogram, Modifier, NAME_WORDS, Sort, Source, TEXT
 use fallible::OutOfMemory;
 
 use crate::filter::Number;
-use crate::host::Symbols;
+use crate::symbols::Symbols;
 use crate::text::ShowError;
 
 impl Histogram {

@@ -8,7 +8,7 @@ use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
 
 use super::Registers;
 use super::write::RecordedHit;
-use crate::host::Context;
+use crate::context::Context;
 use crate::recorder::{EntryValue, Recorder};
 
 /// A hit, as the engine shows it to a handler.

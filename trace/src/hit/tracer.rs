@@ -13,7 +13,7 @@ use super::Registers;
 use super::action::{HitState, Walk};
 pub(crate) use super::role::Role;
 use super::write::RecordedHit;
-use crate::host::Context;
+use crate::context::Context;
 use crate::recorder::Recorder;
 use crate::tracer::profile::Counts;
 use crate::tracer::usage::Usage;

@@ -8,7 +8,7 @@ use aarch64_kprobes::event::{Event, Field, FieldKind};
 use kprobes_random::{assert_tried, tried::tried};
 
 use super::*;
-use crate::host::Function;
+use crate::symbols::Function;
 
 /// One function, from 0x1000 on.
 struct One;

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use fallible::OutOfMemory;
 
 use super::{PAGE, Reader, Record, Rings};
-use crate::host::Clock;
+use crate::clock::Clock;
 
 /// The size of a page, in bytes.
 pub const RAW_PAGE: usize = 4096;

@@ -3,11 +3,11 @@
 use kprobes_random::tried::{is_thorough, tried};
 
 use super::*;
+use crate::context::Context;
 use crate::fetch::{Fetch, RecordedPart, Register, Source};
 use crate::format::{Format, Shape, Type};
 use crate::hit::Registers;
 use crate::hit::write::RecordedHit;
-use crate::host::Context;
 use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, PRINT_MAX, RAW_EVENT, RAW_MAX, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
 use core::ops::Range;
@@ -411,7 +411,7 @@ fn records_are_never_torn() {
 #[cfg(not(loom))]
 #[test]
 fn pages_have_every_record_once() {
-    let clock = crate::host::Clock { frequency: 1_000_000_000, origin: 0 };
+    let clock = crate::clock::Clock { frequency: 1_000_000_000, origin: 0 };
     let many = if cfg!(miri) { 4 * IN_PAGE + 7 } else { 100 * IN_PAGE + 7 };
     for (written, pages) in tried([(many, 4), (0, 4), (10, 4), (3 * IN_PAGE, 4), (many, 200)]) {
         let rings = rings(1, pages);

@@ -5,8 +5,8 @@ use kprobes_random::assert_tried;
 use super::*;
 use crate::definition::{Command, EventKind, parse};
 use crate::format::Format;
-use crate::host::Function;
 use crate::ring::Record;
+use crate::symbols::Function;
 use alloc::string::String;
 use alloc::vec::Vec;
 

@@ -10,10 +10,11 @@ use fallible::OutOfMemory;
 
 use super::calls::{self, CallEntry, CallRecord, Calls, Transition};
 use super::{PARENT, RESULT};
-use crate::host::{Clock, Symbols};
+use crate::clock::Clock;
 use crate::options::{Flag, Options};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, STACK_EVENT};
 use crate::ring::Record;
+use crate::symbols::Symbols;
 use crate::text::{self, Described, ShowError};
 
 /// The state that the written records have left.

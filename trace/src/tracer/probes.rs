@@ -17,9 +17,9 @@ use super::profile::Counts;
 use super::usage::Usage;
 use super::{RecordKind, Recording};
 use crate::compiled::{self, Compiled};
+use crate::context::Offsets;
 use crate::hit::handler;
 use crate::hit::tracer::{self, Limits, Role, TracedRole};
-use crate::host::Offsets;
 use crate::recorder::Recorder;
 use crate::ring::Rings;
 
@@ -108,7 +108,7 @@ impl Made {
         // The code must not record what the plan leaves out.
         let code = match recorder.plan().has_plan() {
             true => None,
-            false => compiled::code(&recorder, None, None, Offsets::of_host())?,
+            false => compiled::code(&recorder, None, None, Offsets::of_image())?,
         };
         let compiled = code.map(Compiled::new).transpose()?;
         let insertion = |function: &u64| compiled.as_ref().and_then(|compiled| compiled.insertion_at(*function));

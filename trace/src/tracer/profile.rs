@@ -10,7 +10,8 @@ use fallible::OutOfMemory;
 
 use super::graph::Microseconds;
 use crate::atomic::AtomicU64;
-use crate::host::{Clock, Symbols};
+use crate::clock::Clock;
+use crate::symbols::Symbols;
 use crate::text::ShowError;
 
 /// The counts of a function.

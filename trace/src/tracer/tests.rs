@@ -11,10 +11,11 @@ use super::profile::{self, Counts};
 use kprobes_random::{assert_tried, tried::tried};
 
 use super::*;
-use crate::host::{Clock, Function, Symbols};
+use crate::clock::Clock;
 use crate::options::{Flag, Options};
 use crate::recorder::{PRINT_EVENT, STACK_EVENT};
 use crate::ring::Record;
+use crate::symbols::{Function, Symbols};
 use crate::text::{self, ShowError};
 
 const CLOCK: Clock = Clock { frequency: 1_000_000_000, origin: 0 };
@@ -688,9 +689,9 @@ fn records_of_a_tracer_are_laid_out_as_they_are_read() {
 
 /// Records a call or a return by task 3 on two CPUs in turn, with x0 = 42. Returns the records' bytes.
 fn recorded(kind: RecordKind, recording: &Recording<'_>) -> Vec<Vec<u8>> {
+    use crate::context::Context;
     use crate::hit::Registers;
     use crate::hit::write::RecordedHit;
-    use crate::host::Context;
     use aarch64_kprobes::exception::TrapFrame;
     let rings: &'static Rings = alloc::boxed::Box::leak(alloc::boxed::Box::new(Rings::new(2, 8192, &[]).unwrap()));
     let recorder = kind.recorder(rings, recording).unwrap();

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use fallible::OutOfMemory;
 
 use crate::atomic::{AtomicU64, fence};
-use crate::host::Symbols;
+use crate::symbols::Symbols;
 use crate::text::{self, ShowError};
 
 /// The most functions that are kept of a stack.

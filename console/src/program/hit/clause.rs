@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
 use aarch64_kprobes::probe::{self, Call, Entry};
-use kprobes_trace::host::Context;
+use kprobes_trace::context::Context;
 use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::ir::Register;
 

@@ -27,7 +27,7 @@ pub(super) fn number(number: Number, record: &[u8], state: &HitState<'_>) -> Opt
     Some(if signed { ((value << unused) as i64 >> unused) as u64 } else { value })
 }
 
-/// Converts `ticks` as [`Clock`](crate::host::Clock) does, but without 128-bit division, which would be a call out of
+/// Converts `ticks` as [`Clock`](crate::clock::Clock) does, but without 128-bit division, which would be a call out of
 /// the region.
 #[inline]
 fn time(Time { clock, microseconds }: Time, ticks: u64) -> u64 {

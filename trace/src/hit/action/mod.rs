@@ -15,8 +15,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 pub use walk::Walk;
 
 use crate::atomic::fence;
+use crate::context::Context;
 use crate::hit::Registers;
-use crate::host::Context;
 use crate::ring::Rings;
 use crate::trigger::{Action, BoundTrigger, Orders, Plan, PlanCell, Switch, Trigger};
 

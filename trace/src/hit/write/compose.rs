@@ -4,13 +4,14 @@
 use aarch64_kprobes::exception::nofault;
 
 use super::{RecordedHit, Registers};
+use crate::context::Context;
 use crate::fetch::{BitRange, FetchProgram, Op, Ops, Register, Target, Word};
 use crate::format::Width;
 use crate::functions::Functions;
 use crate::hit::action::{HitState, Verdict, Walk};
-use crate::host::{Context, Function};
 use crate::recorder::{COMPOSED, Recorder, STACK_EVENT, STACK_HEADER, STACK_MAX, TEXT_MAX};
 use crate::ring::{RECORD_HEADER, Ring};
+use crate::symbols::Function;
 use crate::trigger::Plan;
 
 /// A record in the making.

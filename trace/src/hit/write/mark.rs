@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::host::Context;
+use crate::context::Context;
 use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, RAW_EVENT};
 use crate::ring::{RECORD_HEADER, Ring};
 

@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering;
 
 use super::Registers;
 use super::action::{HitState, Verdict};
+use crate::context::Context;
 use crate::fetch::{FetchProgram, Word};
-use crate::host::Context;
 use crate::recorder::{Flags, Recorder};
 use crate::ring::{RECORD_HEADER, Ring};
 use crate::trigger::Plan;

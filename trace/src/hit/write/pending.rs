@@ -7,9 +7,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::{RecordedHit, Registers};
 use crate::atomic::AtomicU64;
+use crate::context::Context;
 use crate::histogram::{Form, Sent, VariableUse};
 use crate::hit::action::Verdict;
-use crate::host::Context;
 use crate::recorder::Recorder;
 use crate::ring::{Pending, RECORD_HEADER, Ring};
 

@@ -1,11 +1,9 @@
-//! The services that a kernel provides so that the trace layer can record in it and print the records.
+//! Where and when a hit happened, and where the kernel keeps these values.
 //!
 //! Recording calls no function of the kernel: a call would cost more than the value it returns. Instead the kernel
-//! names, once, the offsets in its own memory at which a hit loads the CPU number, the task and its name. Printing runs
-//! in a task and takes its services as parameters.
+//! names, once, the offsets in its own memory at which a hit loads the CPU number, the task and its name.
 
 use aarch64_kprobes::Context as EngineContext;
-use kprobes_types::{LineError, Types};
 
 /// Where and when a hit happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +30,7 @@ pub struct Context {
 /// Whoever defines an event chooses addresses, which its hits read: `x=@0x8010000c:u32`. Addresses without memory give
 /// no value, but a read of a device register may change the device. Let only trusted people define events: an event can
 /// read any address.
-pub unsafe trait Host {
+pub unsafe trait ContextLayout {
     /// The offset of the number of this CPU, a `usize`, dense from 0.
     const CPU_OFFSET: usize = EngineContext::CPU_NUMBER;
     /// The offset of the number of the task that runs on this CPU, a `u64`.
@@ -42,7 +40,7 @@ pub unsafe trait Host {
     const NAME_OFFSET: usize = EngineContext::NAME;
 }
 
-/// The offsets of the image's [`Host`] as values, which are compiled into stubs.
+/// The offsets of the image's [`ContextLayout`] as values, which the code of stubs contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
     /// The offset of the number of the CPU.
@@ -64,7 +62,7 @@ impl Context {
     }
 }
 
-/// Loads what [`Host`] promises to be there.
+/// Loads what [`ContextLayout`] promises to be there.
 #[cfg(target_os = "none")]
 mod loads {
     use core::arch::asm;
@@ -72,9 +70,9 @@ mod loads {
     use super::{Context, Offsets};
 
     impl Offsets {
-        /// Returns the offsets of the [`Host`](super::Host) of this image.
+        /// Returns the offsets of the [`ContextLayout`](super::ContextLayout) of this image.
         #[must_use]
-        pub fn of_host() -> Self {
+        pub fn of_image() -> Self {
             let (cpu, task, name);
             // SAFETY: the instructions only write the three output registers.
             unsafe {
@@ -100,7 +98,8 @@ mod loads {
         #[must_use]
         pub fn cpu_here() -> usize {
             let cpu;
-            // SAFETY: the implementation of `Host` promises that the offset from TPIDR_EL1 holds the number of the CPU.
+            // SAFETY: the implementation of `ContextLayout` promises that the offset from TPIDR_EL1 holds the number of
+            // the CPU.
             unsafe {
                 asm!(
                     "mrs {cpu}, tpidr_el1",
@@ -119,8 +118,8 @@ mod loads {
         #[must_use]
         pub fn here() -> Self {
             let (cpu, task, low, high, time);
-            // SAFETY: the implementation of `Host` promises that the offsets from TPIDR_EL1 hold these values. The
-            // counter is read without a barrier: a few instructions earlier or later make no difference.
+            // SAFETY: the implementation of `ContextLayout` promises that the offsets from TPIDR_EL1 hold these values.
+            // The counter is read without a barrier: a few instructions earlier or later make no difference.
             unsafe {
                 asm!(
                     "mrs {high}, tpidr_el1",
@@ -150,7 +149,7 @@ mod loads {
     impl Offsets {
         /// Returns offsets at which nothing is.
         #[must_use]
-        pub fn of_host() -> Self {
+        pub fn of_image() -> Self {
             Self { cpu: 0, task: 0, name: 0 }
         }
     }
@@ -170,10 +169,10 @@ mod loads {
     }
 }
 
-/// Exports an implementation of [`Host`]: `host!(MyKernel);`, once in an image.
+/// Exports an implementation of [`ContextLayout`]: `context_layout!(MyKernel);`, once in an image.
 #[macro_export]
-macro_rules! host {
-    ($host:ty) => {
+macro_rules! context_layout {
+    ($layout:ty) => {
         #[cfg(target_os = "none")]
         ::core::arch::global_asm!(
             ".global kprobes_trace_cpu_offset",
@@ -182,116 +181,17 @@ macro_rules! host {
             ".set kprobes_trace_task_offset, {task}",
             ".global kprobes_trace_name_offset",
             ".set kprobes_trace_name_offset, {name}",
-            cpu = const <$host as $crate::host::Host>::CPU_OFFSET,
-            task = const <$host as $crate::host::Host>::TASK_OFFSET,
-            name = const <$host as $crate::host::Host>::NAME_OFFSET,
+            cpu = const <$layout as $crate::context::ContextLayout>::CPU_OFFSET,
+            task = const <$layout as $crate::context::ContextLayout>::TASK_OFFSET,
+            name = const <$layout as $crate::context::ContextLayout>::NAME_OFFSET,
         );
         const _: () = {
             const fn is_offset(offset: usize) -> bool {
                 offset % 8 == 0 && offset <= 504
             }
-            assert!(is_offset(<$host as $crate::host::Host>::CPU_OFFSET));
-            assert!(is_offset(<$host as $crate::host::Host>::TASK_OFFSET));
-            assert!(is_offset(<$host as $crate::host::Host>::NAME_OFFSET));
+            assert!(is_offset(<$layout as $crate::context::ContextLayout>::CPU_OFFSET));
+            assert!(is_offset(<$layout as $crate::context::ContextLayout>::TASK_OFFSET));
+            assert!(is_offset(<$layout as $crate::context::ContextLayout>::NAME_OFFSET));
         };
     };
-}
-
-/// A function of the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function<'a> {
-    /// The demangled path.
-    pub name: &'a str,
-    /// The virtual address of the first instruction.
-    pub address: u64,
-    /// The length in bytes.
-    pub size: u64,
-}
-
-/// The names of functions and statics.
-pub trait Symbols {
-    /// Returns the function that contains the virtual address `address`.
-    fn lookup(&self, address: u64) -> Option<Function<'_>>;
-
-    /// Whether the virtual address `address` is the first instruction of a function that is reached only by calls under
-    /// the procedure call standard (AAPCS64, section 6.1). Then x9 to x17 and the flags are dead there, and a probe
-    /// costs less.
-    fn is_call(&self, _address: u64) -> bool {
-        false
-    }
-
-    /// Returns the signature of the function that begins at the virtual address `address`, with the types of its
-    /// arguments and its result.
-    fn signature(&self, _address: u64) -> Option<(Types<'_>, kprobes_types::Function<'_>)> {
-        None
-    }
-
-    /// Calls `each` with the virtual addresses of the instructions that begin line `line` of the source file whose path
-    /// ends with `file`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such line.
-    fn line(&self, _file: &str, _line: u32, _each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {
-        Err(LineError::NoLines)
-    }
-
-    /// Calls `each` with the functions that `name` means, in ascending order of address. These are the functions with
-    /// this demangled path, of which there are several if crates share instances of one generic function. A kernel may
-    /// also accept other spellings.
-    fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>));
-
-    /// Calls `each` with the virtual addresses of the statics whose demangled path is `name`.
-    fn find_static(&self, _name: &str, _each: &mut dyn FnMut(u64)) {}
-
-    /// Calls `each` with all functions, under names that are never freed. If a function has several names,
-    /// [`lookup`](Self::lookup) decides which one counts. Arguments of type `symstr` are recorded with these names;
-    /// without them, as addresses.
-    fn each(&self, _each: &mut dyn FnMut(Function<'static>)) {}
-
-    /// Returns whether the virtual address `address` is that of a trampoline, which replaces the return address of a
-    /// call that a return probe follows.
-    fn is_trampoline(&self, _address: u64) -> bool {
-        false
-    }
-
-    /// Returns whether the function at the virtual address `function` is the outermost function of an interrupt
-    /// handler.
-    fn is_interrupt_entry(&self, _function: u64) -> bool {
-        false
-    }
-
-    /// Returns the path of the function that was probably meant by `name`, when `name` names none.
-    fn nearest(&self, _name: &str) -> Option<&str> {
-        None
-    }
-
-    /// Returns the path of the static that was probably meant by `name`, when `name` names none.
-    fn nearest_static(&self, _name: &str) -> Option<&str> {
-        None
-    }
-}
-
-/// The conversion of counter ticks to times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
-    /// Ticks per second; not 0.
-    pub frequency: u64,
-    /// The value of the counter at time 0.
-    pub origin: u64,
-}
-
-impl Clock {
-    /// Returns the nanoseconds from time 0 to `ticks`.
-    #[must_use]
-    pub fn nanoseconds(self, ticks: u64) -> u64 {
-        let elapsed = u128::from(ticks.saturating_sub(self.origin));
-        (elapsed * 1_000_000_000 / u128::from(self.frequency.max(1))) as u64
-    }
-
-    /// Returns the microseconds from time 0 to `ticks`, rounded as in Linux's `ns2usecs`.
-    #[must_use]
-    pub fn microseconds(self, ticks: u64) -> u64 {
-        self.nanoseconds(ticks).saturating_add(500) / 1000
-    }
 }
