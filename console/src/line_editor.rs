@@ -137,7 +137,7 @@ struct Search {
 
 /// The program on the host that keeps the history, if there is one.
 #[derive(Debug, Default)]
-struct Host {
+struct HistoryKeeper {
     /// Whether lines are reported to it.
     is_present: bool,
     /// Whether it was asked for its lines.
@@ -169,7 +169,7 @@ pub struct LineEditor {
     /// The text that was removed last.
     removed: String,
     history: VecDeque<String>,
-    host: Host,
+    keeper: HistoryKeeper,
     /// The index of the history line that is shown. The index after the last one is the line that is being typed.
     shown: usize,
     /// The line that is being typed, while a line of the history is shown.
@@ -193,7 +193,7 @@ impl LineEditor {
             search: None,
             removed: String::new(),
             history: VecDeque::new(),
-            host: Host::default(),
+            keeper: HistoryKeeper::default(),
             shown: 0,
             draft: EditedLine::default(),
         }
@@ -236,7 +236,7 @@ impl LineEditor {
             None => {}
         }
         let Some(key) = key else { return Ok(None) };
-        if self.is_from_host(key, out)? {
+        if self.is_from_keeper(key, out)? {
             return Ok(None);
         }
         let was_known = self.columns.is_some();
@@ -269,15 +269,15 @@ impl LineEditor {
     }
 
     /// Handles a key that the program on the host sends about the history. Returns `false` for other keys.
-    fn is_from_host(&mut self, key: Key, out: &mut dyn Write) -> Result<bool, fmt::Error> {
-        match (key, &mut self.host.earlier) {
+    fn is_from_keeper(&mut self, key: Key, out: &mut dyn Write) -> Result<bool, fmt::Error> {
+        match (key, &mut self.keeper.earlier) {
             (Key::KeepHistory, _) => {
-                self.host.is_present = true;
-                if !mem::replace(&mut self.host.is_asked, true) {
+                self.keeper.is_present = true;
+                if !mem::replace(&mut self.keeper.is_asked, true) {
                     tell(Report::<&str>::First, out)?;
                 }
             }
-            (Key::LeaveHistory, _) => self.host.is_present = false,
+            (Key::LeaveHistory, _) => self.keeper.is_present = false,
             (Key::EarlierBegin, earlier) => *earlier = Some((String::new(), true)),
             (Key::Character(character), Some((text, is_whole))) => {
                 *is_whole &=
@@ -301,7 +301,7 @@ impl LineEditor {
     /// Adds the line from the host before all others. Returns whether there is room for more.
     fn remember_earlier(&mut self) -> bool {
         let is_new = |text: &String| !text.is_empty() && self.history.front() != Some(text);
-        let text = self.host.earlier.take().and_then(|(text, is_whole)| (is_whole && is_new(&text)).then_some(text));
+        let text = self.keeper.earlier.take().and_then(|(text, is_whole)| (is_whole && is_new(&text)).then_some(text));
         if self.history.len() == HISTORY_MAX || self.history.try_reserve(1).is_err() {
             return false;
         }
@@ -449,7 +449,7 @@ impl LineEditor {
                 self.history.pop_front();
             }
             self.history.push_back(kept);
-            if self.host.is_present {
+            if self.keeper.is_present {
                 tell(Report::Line(text), out)?;
             }
         }

@@ -18,7 +18,7 @@ use crate::probe::hit::point::Pre;
 use crate::probe::hit::returns::{self, Call, ReturnProbe, Returned};
 use crate::probe::hit::{self, Breakpoint, table, trampoline};
 use crate::probe::kretprobe::make_pool;
-use crate::probe::tests::computer::{Host, OUTSIDE, mask, write};
+use crate::probe::tests::computer::{OUTSIDE, TestPlatform, mask, write};
 use crate::text;
 
 /// The counts that a model leaves to the next one, because they are never returned to the heap.
@@ -72,7 +72,7 @@ struct Registrar {
 impl Registrar {
     fn new() -> Self {
         Cpu::current().leave();
-        let address = Host::text().start;
+        let address = TestPlatform::text().start;
         write(address, &[NEXT]);
         let counters = mem::replace(&mut *COUNTERS.lock().unwrap_or_else(PoisonError::into_inner), FreeCounters::new());
         Self { registry: Registry { counters, ..Registry::new() }, address }

@@ -82,11 +82,11 @@ fn pages(length: usize) -> Option<NonNull<u8>> {
     NonNull::new(unsafe { alloc_zeroed(layout) })
 }
 
-pub struct Host;
-crate::platform!(Host);
+pub struct TestPlatform;
+crate::platform!(TestPlatform);
 
 // SAFETY: only `Computer` executes the text, and it goes through the engine.
-unsafe impl Platform for Host {
+unsafe impl Platform for TestPlatform {
     const CPU_OFFSET: usize = 0;
     const CALLS_OFFSET: usize = 0;
 
@@ -136,7 +136,7 @@ unsafe impl Platform for Host {
     }
 }
 
-impl Environment for Host {
+impl Environment for TestPlatform {
     fn guard(&self, _pc: u64) -> Guard {
         Guard::Absent
     }
@@ -178,7 +178,7 @@ impl Computer {
 
     /// Writes a function and returns its address.
     pub fn function(&self, number: usize, words: &[u32]) -> usize {
-        let address = Host::text().start + 4 * FUNCTION * number;
+        let address = TestPlatform::text().start + 4 * FUNCTION * number;
         assert_ne!(text::read(address), insn::BRK_KPROBE, "a test has left a probe behind");
         write(address, words);
         address
@@ -240,7 +240,7 @@ pub fn enter_exception(frame: &mut TrapFrame) {
 /// Executes an instruction that is not a breakpoint.
 pub fn execute(word: u32, frame: &mut TrapFrame) {
     match insn::classify(word) {
-        Verdict::Simulate(operation) => operation.simulate(frame, &Host).unwrap(),
+        Verdict::Simulate(operation) => operation.simulate(frame, &TestPlatform).unwrap(),
         _ if word == KEEP_LINK => {
             frame.x[19] = frame.x[30];
             frame.pc += 4;

@@ -16,7 +16,9 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform::Platform;
 use crate::text;
-use computer::{Computer, FUNCTION, Host, INTERRUPTED, NOP, OUTSIDE, RET, add, branch_link, enter_exception, execute};
+use computer::{
+    Computer, FUNCTION, INTERRUPTED, NOP, OUTSIDE, RET, TestPlatform, add, branch_link, enter_exception, execute,
+};
 
 /// Returns the machine, with `SEEN` at zero.
 fn computer() -> Computer {
@@ -361,7 +363,7 @@ fn what_cannot_be_probed_is_refused_with_its_reason() {
     let function = computer.function(0, &[0xc85f_7c01, add(1), 0xc802_7c01, 0xd400_0001, RET]);
     let register = |address| Kprobe::at(address).register().map(drop);
     assert_eq!(register(function + 2), Err(ProbeError::Misaligned { address: function + 2 }));
-    let end = Host::text().end;
+    let end = TestPlatform::text().end;
     assert_eq!(register(end), Err(ProbeError::NotText { address: end }));
     assert!(matches!(register(function), Err(ProbeError::Instruction { word: 0xc85f_7c01, .. })));
     let exclusive = ProbeError::Exclusive { address: function + 4, load: function };

@@ -114,8 +114,8 @@ pub fn all(
     fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
     let machine = |name: &str| {
         let captures = board.cards().iter().map(|card| directory.join(format!("{name}-{}.pcap", card.name)));
-        let host = Host { servers: Arc::default(), captures: captures.collect() };
-        Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), host }
+        let networks = HostNetworks { servers: Arc::default(), captures: captures.collect() };
+        Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), networks }
     };
     // Packets arrive by interrupts, and tasks on all CPUs serve them.
     const SERVED: &[Trait] = &[Trait::Cpus, Trait::Interrupts];
@@ -130,7 +130,7 @@ pub fn all(
     ];
     for (name, visit, traits) in visits {
         let machine = machine(name);
-        let subject = Box::new(Visited::new(machine.host.clone(), visit));
+        let subject = Box::new(Visited::new(machine.networks.clone(), visit));
         trials.push(Trial { name, demands: Demands::on(traits), machine, subject: Ok(subject), is_patient: true });
     }
     if !configuration.is_plain() {
@@ -138,17 +138,17 @@ pub fn all(
     }
     let command = sessions::live_command();
     for (name, makes, traits) in [
-        ("one_liner", Traced::transmitted as fn(Host, &str) -> Result<Traced, String>, &[Trait::Cpus][..]),
+        ("one_liner", Traced::transmitted as fn(HostNetworks, &str) -> Result<Traced, String>, &[Trait::Cpus][..]),
         ("one_liner_received", Traced::received, &[]),
     ] {
         let machine = machine(name);
-        let traced = command.clone().and_then(|command| makes(machine.host.clone(), &command));
+        let traced = command.clone().and_then(|command| makes(machine.networks.clone(), &command));
         let subject = traced.map(|traced| Box::new(traced) as Dialogue);
         trials.push(Trial { name, demands: Demands::on(traits), machine, subject, is_patient: true });
     }
     let name = "control_flags";
     let machine_of_flags = machine(name);
-    let subject: Dialogue = Box::new(Traced::controlled(machine_of_flags.host.clone(), CONTROLS));
+    let subject: Dialogue = Box::new(Traced::controlled(machine_of_flags.networks.clone(), CONTROLS));
     trials.push(Trial {
         name,
         demands: Demands::default(),
@@ -160,23 +160,23 @@ pub fn all(
         let machine = machine(tool.name);
         let command = sessions::tool_command(&format!("trace tools/{}", tool.file()));
         let subject = match command {
-            Ok(command) => Ok(Box::new(Traced::tool(machine.host.clone(), command, tool.check)) as Dialogue),
+            Ok(command) => Ok(Box::new(Traced::tool(machine.networks.clone(), command, tool.check)) as Dialogue),
             Err(error) => Err(format!("{error:#}")),
         };
         trials.push(Trial { name: tool.name, demands: Demands::default(), machine, subject, is_patient: true });
     }
     if board.cpus(configuration) == CPUS {
-        let traced: fn(Host) -> Dialogue = |host| Box::new(Traced::everything(host, EVERYTHING));
-        let stopped: fn(Host) -> Dialogue = |host| Box::new(Stopped::new(host));
-        let mut add = |name, subject: &dyn Fn(Host) -> Dialogue| {
+        let traced: fn(HostNetworks) -> Dialogue = |networks| Box::new(Traced::everything(networks, EVERYTHING));
+        let stopped: fn(HostNetworks) -> Dialogue = |networks| Box::new(Stopped::new(networks));
+        let mut add = |name, subject: &dyn Fn(HostNetworks) -> Dialogue| {
             let machine = machine(name);
-            let subject = Ok(subject(machine.host.clone()));
+            let subject = Ok(subject(machine.networks.clone()));
             trials.push(Trial { name, demands: Demands::default(), machine, subject, is_patient: false });
         };
         add("every_function", &traced);
         add("every_instruction", &stopped);
         for tracer in &TRACERS {
-            add(tracer.name, &|host| Box::new(Recorded::new(host, tracer)));
+            add(tracer.name, &|networks| Box::new(Recorded::new(networks, tracer)));
         }
     }
     Ok(trials)
@@ -184,14 +184,14 @@ pub fn all(
 
 /// The host's side of a machine's networks.
 #[derive(Clone)]
-struct Host {
+struct HostNetworks {
     /// The addresses of the cards' servers, once the machine was started.
     servers: Arc<Mutex<Vec<CardServers>>>,
     /// For each card, the file that QEMU captures its packets in.
     captures: Vec<PathBuf>,
 }
 
-impl Host {
+impl HostNetworks {
     fn servers(&self) -> Vec<CardServers> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -227,7 +227,7 @@ type Listener = Arc<Mutex<Box<dyn Fn(Output) + Send>>>;
 pub struct Networked {
     arguments: Vec<OsString>,
     cards: Vec<Card>,
-    host: Host,
+    networks: HostNetworks,
 }
 
 impl Networked {
@@ -236,12 +236,12 @@ impl Networked {
         let plugged = network::plug(&self.cards)?;
         let mut arguments = self.arguments.clone();
         arguments.extend(plugged.arguments);
-        for (card, file) in self.cards.iter().zip(&self.host.captures) {
+        for (card, file) in self.cards.iter().zip(&self.networks.captures) {
             let mut dump = OsString::from(format!("filter-dump,id=capture-{0},netdev={0},file=", card.name));
             dump.push(file.to_string_lossy().replace(',', ",,"));
             arguments.extend(["-object".into(), dump]);
         }
-        *self.host.servers.lock().unwrap_or_else(PoisonError::into_inner) = plugged.servers;
+        *self.networks.servers.lock().unwrap_or_else(PoisonError::into_inner) = plugged.servers;
         let (said, heard) = mpsc::channel();
         let (is_first, output) = (AtomicBool::new(true), output.clone());
         let machine = Qemu::start(&arguments, move |what| {

@@ -3,7 +3,7 @@
 use std::{mem, time::Instant};
 
 use super::{
-    Host, PATIENCE,
+    HostNetworks, PATIENCE,
     listed::{self, COMMAND, Interface},
 };
 use crate::test::dialogue::Reply;
@@ -27,13 +27,13 @@ pub enum Arrived {
 
 impl Arrival {
     /// Called at each prompt, with the lines before it.
-    pub fn asked(&mut self, host: &Host, reply: &[String]) -> Result<Arrived, String> {
+    pub fn asked(&mut self, networks: &HostNetworks, reply: &[String]) -> Result<Arrived, String> {
         let Some(deadline) = self.deadline else {
             self.deadline = Some(Instant::now() + PATIENCE);
             return Ok(Arrived::NotYet(Reply::Type(COMMAND.into())));
         };
         let interfaces = listed::interfaces(reply);
-        if host.is_reached(&interfaces) {
+        if networks.is_reached(&interfaces) {
             return Ok(Arrived::All(interfaces));
         }
         if deadline < Instant::now() {

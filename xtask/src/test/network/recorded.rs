@@ -5,7 +5,7 @@
 use std::{collections::HashMap, mem};
 
 use super::{
-    Host,
+    HostNetworks,
     arrival::{Arrival, Arrived},
     curl,
     visiting::Visiting,
@@ -62,7 +62,7 @@ enum State {
 
 /// The test of a machine.
 pub struct Recorded {
-    host: Host,
+    networks: HostNetworks,
     tracer: &'static Tracer,
     state: State,
     /// The lines since the last prompt.
@@ -71,15 +71,15 @@ pub struct Recorded {
 
 impl Recorded {
     /// Creates the test of a tracer for a machine that was just started.
-    pub fn new(host: Host, tracer: &'static Tracer) -> Self {
-        Self { host, tracer, state: State::Arriving(Arrival::default()), reply: Vec::new() }
+    pub fn new(networks: HostNetworks, tracer: &'static Tracer) -> Self {
+        Self { networks, tracer, state: State::Arriving(Arrival::default()), reply: Vec::new() }
     }
 
     /// Called at a prompt: checks the reply and decides what to type.
     fn asked(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
-            State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
+            State::Arriving(arrival) => match arrival.asked(&self.networks, &reply)? {
                 Arrived::NotYet(reply) => Ok(reply),
                 Arrived::All(_) => {
                     self.state = State::Tracing;
@@ -91,7 +91,7 @@ impl Recorded {
                 if let Some(line) = reply.get(1) {
                     return Err(format!("the reply to `{}` is {line:?}", self.tracer.set));
                 }
-                self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.servers()), 1);
+                self.state = State::Visited(Visiting::begin(curl::for_some_time, self.networks.servers()), 1);
                 Ok(Reply::Type(MEANWHILE[0].0.into()))
             }
             State::Visited(visiting, typed) => {

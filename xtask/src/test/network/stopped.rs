@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Host,
+    HostNetworks,
     arrival::{Arrival, Arrived},
     curl,
     visiting::Visiting,
@@ -63,7 +63,7 @@ enum State {
 
 /// A machine in this test.
 pub struct Stopped {
-    host: Host,
+    networks: HostNetworks,
     state: State,
     /// The lines since the last prompt.
     reply: Vec<String>,
@@ -82,9 +82,9 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    pub fn new(host: Host) -> Self {
+    pub fn new(networks: HostNetworks) -> Self {
         Self {
-            host,
+            networks,
             state: State::Arriving(Arrival::default()),
             reply: Vec::new(),
             cue: None,
@@ -100,10 +100,10 @@ impl Stopped {
     fn asked(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
-            State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
+            State::Arriving(arrival) => match arrival.asked(&self.networks, &reply)? {
                 Arrived::NotYet(reply) => return Ok(reply),
                 Arrived::All(_) => {
-                    self.state = State::Visited(Visiting::begin(curl::for_some_time, self.host.servers()), 0);
+                    self.state = State::Visited(Visiting::begin(curl::for_some_time, self.networks.servers()), 0);
                 }
             },
             // The ^C came when the command was over, and applied to the next line.

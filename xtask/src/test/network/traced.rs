@@ -8,7 +8,7 @@
 use std::mem;
 
 use super::{
-    Host,
+    HostNetworks,
     arrival::{Arrival, Arrived},
     capture::Packet,
     curl,
@@ -55,8 +55,8 @@ struct CaptureMonitor {
 
 impl CaptureMonitor {
     /// Returns the lengths of the captures, once they are at rest.
-    fn look(&mut self, host: &Host) -> Result<Option<Vec<u64>>, String> {
-        let lengths = host.lengths()?;
+    fn look(&mut self, networks: &HostNetworks) -> Result<Option<Vec<u64>>, String> {
+        let lengths = networks.lengths()?;
         self.times = if lengths == self.lengths { self.times + 1 } else { 1 };
         self.lengths = lengths;
         Ok((self.times >= CALM).then(|| self.lengths.clone()))
@@ -80,7 +80,7 @@ enum State {
 
 /// A machine in this test.
 pub struct Traced {
-    host: Host,
+    networks: HostNetworks,
     visit: Visit,
     /// The line that begins with the program.
     command: String,
@@ -98,9 +98,9 @@ pub struct Traced {
 }
 
 impl Traced {
-    fn new(host: Host, visit: Visit, command: String, check: Check) -> Self {
+    fn new(networks: HostNetworks, visit: Visit, command: String, check: Check) -> Self {
         Self {
-            host,
+            networks,
             visit,
             command,
             is_console: false,
@@ -114,40 +114,42 @@ impl Traced {
     }
 
     /// Creates a test of `command`, which counts the transmitted packets.
-    pub fn transmitted(host: Host, command: &str) -> Result<Self, String> {
-        Ok(Self::new(host, curl::a_hundred_times, command.into(), |printed, captured| compare(printed, captured, true)))
+    pub fn transmitted(networks: HostNetworks, command: &str) -> Result<Self, String> {
+        Ok(Self::new(networks, curl::a_hundred_times, command.into(), |printed, captured| {
+            compare(printed, captured, true)
+        }))
     }
 
     /// Creates a test of `command` changed to count the received packets.
-    pub fn received(host: Host, command: &str) -> Result<Self, String> {
+    pub fn received(networks: HostNetworks, command: &str) -> Result<Self, String> {
         if !command.contains(TRANSMIT) {
             return Err(format!("`{command}` does not trace {TRANSMIT}"));
         }
         let command = command.replace(TRANSMIT, RECEIVE);
-        Ok(Self::new(host, curl::a_hundred_times, command, |printed, captured| compare(printed, captured, false)))
+        Ok(Self::new(networks, curl::a_hundred_times, command, |printed, captured| compare(printed, captured, false)))
     }
 
     /// Creates a test of `command`, which counts the segments of sockets by their control flags.
-    pub fn controlled(host: Host, command: &str) -> Self {
-        Self::new(host, curl::a_hundred_times, command.into(), controls)
+    pub fn controlled(networks: HostNetworks, command: &str) -> Self {
+        Self::new(networks, curl::a_hundred_times, command.into(), controls)
     }
 
     /// Creates a test of `command`, which runs a program of `tools/`.
-    pub fn tool(host: Host, command: String, check: Check) -> Self {
-        Self::new(host, curl::a_hundred_times, command, check)
+    pub fn tool(networks: HostNetworks, command: String, check: Check) -> Self {
+        Self::new(networks, curl::a_hundred_times, command, check)
     }
 
     /// Creates a test of `program`, which counts by function while other commands are typed.
-    pub fn everything(host: Host, program: &str) -> Self {
+    pub fn everything(networks: HostNetworks, program: &str) -> Self {
         let command = format!("trace '{program}' -c {CONSOLE}");
-        Self { is_console: true, ..Self::new(host, curl::for_some_time, command, calls) }
+        Self { is_console: true, ..Self::new(networks, curl::for_some_time, command, calls) }
     }
 
     /// Called at a prompt: checks the reply and decides what to type.
     fn asked(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
-            State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
+            State::Arriving(arrival) => match arrival.asked(&self.networks, &reply)? {
                 Arrived::NotYet(reply) => Ok(reply),
                 Arrived::All(interfaces) => {
                     self.interfaces = interfaces;
@@ -173,10 +175,10 @@ impl Traced {
                 Ok(Reply::Type(COMMANDS[(self.typed - 1) % COMMANDS.len()].0.into()))
             }
             State::Ending(lengths) => {
-                if *lengths != self.host.lengths()? {
+                if *lengths != self.networks.lengths()? {
                     return Err("packets were sent or received while the program ended".into());
                 }
-                let packets = self.host.packets(&self.interfaces, &self.since)?;
+                let packets = self.networks.packets(&self.interfaces, &self.since)?;
                 let names = self.interfaces.iter().map(|interface| interface.name.clone());
                 let captured: Vec<_> = names.zip(packets).collect();
                 let first = reply.iter().position(|line| line.starts_with(['@', 'M'])).unwrap_or(reply.len());
@@ -192,11 +194,11 @@ impl Traced {
     /// Called when the machine has printed how many probes there are.
     fn armed(&mut self) -> Result<(), String> {
         if let State::Arming(lengths) = &mut self.state {
-            if *lengths != self.host.lengths()? {
+            if *lengths != self.networks.lengths()? {
                 return Err("packets were sent or received while the program began".into());
             }
             self.since = mem::take(lengths);
-            self.state = State::Visited(Visiting::begin(self.visit, self.host.servers()));
+            self.state = State::Visited(Visiting::begin(self.visit, self.networks.servers()));
         }
         Ok(())
     }
@@ -207,7 +209,7 @@ impl Traced {
         match &mut self.state {
             State::Arriving(arrival) => Ok(arrival.silence()),
             State::Settling(calm) => {
-                let Some(lengths) = calm.look(&self.host)? else { return Ok(Reply::Wait) };
+                let Some(lengths) = calm.look(&self.networks)? else { return Ok(Reply::Wait) };
                 self.state = State::Arming(lengths);
                 Ok(keys(&self.command))
             }
@@ -220,7 +222,7 @@ impl Traced {
                 Ok(Reply::Wait)
             }
             State::Ebbing(calm) => {
-                let Some(lengths) = calm.look(&self.host)? else { return Ok(Reply::Wait) };
+                let Some(lengths) = calm.look(&self.networks)? else { return Ok(Reply::Wait) };
                 self.state = State::Ending(lengths);
                 self.reply.clear();
                 Ok(if self.is_console { keys(EXIT) } else { Reply::Keys(vec![INTERRUPT_KEY]) })

@@ -4,7 +4,7 @@
 use std::{mem, time::Instant};
 
 use super::{
-    Host, PATIENCE,
+    HostNetworks, PATIENCE,
     arrival::{Arrival, Arrived},
     capture::Passed,
     listed::{self, COMMAND},
@@ -29,7 +29,7 @@ enum State {
 /// The test of a visited machine.
 pub struct Visited {
     visit: Visit,
-    host: Host,
+    networks: HostNetworks,
     state: State,
     /// The lines since the command was typed.
     reply: Vec<String>,
@@ -39,27 +39,27 @@ pub struct Visited {
 
 impl Visited {
     /// Creates the test for a machine that was just started.
-    pub fn new(host: Host, visit: Visit) -> Self {
-        Self { visit, host, state: State::Arriving(Arrival::default()), reply: Vec::new(), is_pending: false }
+    pub fn new(networks: HostNetworks, visit: Visit) -> Self {
+        Self { visit, networks, state: State::Arriving(Arrival::default()), reply: Vec::new(), is_pending: false }
     }
 
     /// Checks the machine's reply.
     fn look(&mut self) -> Result<Reply<()>, String> {
         let reply = mem::take(&mut self.reply);
         match &mut self.state {
-            State::Arriving(arrival) => match arrival.asked(&self.host, &reply)? {
+            State::Arriving(arrival) => match arrival.asked(&self.networks, &reply)? {
                 Arrived::NotYet(reply) => return Ok(reply),
                 Arrived::All(_) => {
                     let heap = listed::heap(&reply).ok_or("the reply does not say how much of the heap is in use")?;
-                    self.state = State::Visiting(Visiting::begin(self.visit, self.host.servers()), heap);
+                    self.state = State::Visiting(Visiting::begin(self.visit, self.networks.servers()), heap);
                 }
             },
             State::Visiting(..) => return Err("the machine asks twice".into()),
             &mut State::Resting(deadline, before) => {
                 let (interfaces, heap) = (listed::interfaces(&reply), listed::heap(&reply));
-                let captured = self.host.packets(&interfaces, &vec![0; interfaces.len()])?;
+                let captured = self.networks.packets(&interfaces, &vec![0; interfaces.len()])?;
                 let is_counted = interfaces.iter().zip(&captured).all(|(one, packets)| one.has_counted(packets));
-                if self.host.is_reached(&interfaces) && is_counted && heap == Some(before) {
+                if self.networks.is_reached(&interfaces) && is_counted && heap == Some(before) {
                     return Ok(Reply::Done(Ok(())));
                 }
                 if deadline < Instant::now() {
