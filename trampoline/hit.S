@@ -10,8 +10,8 @@
 //   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and SPARE
 //                  follows CODE, and OWNER follows SPARE
 //   TABLE_*        offsets in `Table`: the number of pages follows BASE
-//   ENTRY_*        offsets in `Entry`: ARGUMENTS and the registers after them; CPU, then the armed probe; LINK, then
-//                  the masks
+//   ARGUMENTS_*    offsets in `CallArguments`: X0 and the registers after it; CPU, then the armed probe; LINK, then the
+//                  masks
 //   CPU_STEP       offset in `Cpu` of: stepping, slot_end, post_point, interrupt_masks. `busy` is at its beginning
 //   CPU_STEPPING   the value of `busy` while a step is in progress after which a post-handler is called
 //   FULL_CELL      distance from the return address of a full stub's call to the word with the address of the point's
@@ -357,10 +357,11 @@ kprobes_return_move:
     .size   kprobes_return, . - kprobes_return
 
 // The common part of all lean stubs.
-// In: sp = an `Entry` in which x29 and x30 are stored; x9 = DAIF, x30 = the return address in the stub, PSTATE.DAIF
-// masked.
+// In: sp = `CallArguments` in which x29 and x30 are stored; x9 = DAIF, x30 = the return address in the stub,
+// PSTATE.DAIF masked.
 // Out: returns to x30 with x9 = the DAIF to restore, and x0 to x8 and x18 to x28 as in the probed code. The stub loads
-// x29 and x30 from the `Entry`, in which a handler of the engine may have replaced x30. Clobbers: x10 to x17, flags.
+// x29 and x30 from the `CallArguments`, in which a handler of the engine may have replaced x30. Clobbers: x10 to x17,
+// flags.
     .balign 64
     .global kprobes_lean
     .type   kprobes_lean, %function
@@ -370,13 +371,13 @@ kprobes_lean:
     tbnz    x10, #0, kprobes_lean_disarmed   // odd: disarmed since this CPU got to the stub
     mrs     x11, tpidr_el1
     ldr     x11, [x11, #:lo12:kprobes_cpu_offset]
-    stp     x0, x1, [sp, #{ENTRY_ARGUMENTS}]
-    stp     x2, x3, [sp, #{ENTRY_ARGUMENTS} + 16]
-    stp     x4, x5, [sp, #{ENTRY_ARGUMENTS} + 32]
-    stp     x6, x7, [sp, #{ENTRY_ARGUMENTS} + 48]
-    stp     x8, x18, [sp, #{ENTRY_ARGUMENTS} + 64]
-    stp     x11, x10, [sp, #{ENTRY_CPU}]    // the point's address is also that of its first armed probe
-    stp     x30, x9, [sp, #{ENTRY_LINK}]
+    stp     x0, x1, [sp, #{ARGUMENTS_X0}]
+    stp     x2, x3, [sp, #{ARGUMENTS_X0} + 16]
+    stp     x4, x5, [sp, #{ARGUMENTS_X0} + 32]
+    stp     x6, x7, [sp, #{ARGUMENTS_X0} + 48]
+    stp     x8, x18, [sp, #{ARGUMENTS_X0} + 64]
+    stp     x11, x10, [sp, #{ARGUMENTS_CPU}]    // the point's address is also that of its first armed probe
+    stp     x30, x9, [sp, #{ARGUMENTS_LINK}]
     mov     x29, sp
     ldr     x12, [x11]
     cbnz    x12, kprobes_lean_busy
@@ -387,15 +388,15 @@ kprobes_lean:
     str     x14, [x11, x13]
     mov     x0, sp
     blr     x12
-    ldr     x11, [sp, #{ENTRY_CPU}]
+    ldr     x11, [sp, #{ARGUMENTS_CPU}]
     str     xzr, [x11]
 kprobes_lean_restore:
-    ldp     x30, x9, [sp, #{ENTRY_LINK}]
-    ldp     x0, x1, [sp, #{ENTRY_ARGUMENTS}]
-    ldp     x2, x3, [sp, #{ENTRY_ARGUMENTS} + 16]
-    ldp     x4, x5, [sp, #{ENTRY_ARGUMENTS} + 32]
-    ldp     x6, x7, [sp, #{ENTRY_ARGUMENTS} + 48]
-    ldp     x8, x18, [sp, #{ENTRY_ARGUMENTS} + 64]
+    ldp     x30, x9, [sp, #{ARGUMENTS_LINK}]
+    ldp     x0, x1, [sp, #{ARGUMENTS_X0}]
+    ldp     x2, x3, [sp, #{ARGUMENTS_X0} + 16]
+    ldp     x4, x5, [sp, #{ARGUMENTS_X0} + 32]
+    ldp     x6, x7, [sp, #{ARGUMENTS_X0} + 48]
+    ldp     x8, x18, [sp, #{ARGUMENTS_X0} + 64]
 kprobes_lean_disarmed:
     ret
 // A handler is already running on this CPU: every probe of the point misses the hit.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
 
-use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration, Return};
+use aarch64_kprobes::probe::{CallArguments, KprobeBuilder, KretprobeBuilder, Mode, Registration, Return};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
 use kprobes_console::program::{ProgramRefusal, RunningProgram};
 use kprobes_console::{symbol, tracing};
@@ -82,7 +82,7 @@ const fn large(name: &'static str, count: fn() -> usize, change: fn(&mut Stopwat
 /// All cases. The case with many probes is the last, because it takes the longest.
 pub static CASES: &[Case] = &[
     hit("kprobe.entry", target::add, Mode::Lean, |at, mode| {
-        armed([Kprobe::at(at).entry(entered).at_most(mode).register()])
+        armed([Kprobe::at(at).arguments(entered).at_most(mode).register()])
     }),
     hit("kprobe.optimized", target::add, Mode::Optimized, one),
     hit("kprobe.boosted", target::add, Mode::Boosted, one),
@@ -420,7 +420,7 @@ extern "C" fn before(_: &mut Hit<'_>) {}
 
 extern "C" fn after(_: &mut Hit<'_>) {}
 
-extern "C" fn entered(_: &Entry) {}
+extern "C" fn entered(_: &CallArguments) {}
 
 extern "C" fn returned(_: &mut Call<'_>) {}
 

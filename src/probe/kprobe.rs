@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::{Deref, Range};
 
-use super::hit::entry::ArgumentHandler;
+use super::hit::arguments::ArgumentHandler;
 use super::hit::point::{Handlers, Pre};
 use super::hit::{PostHandler, PreHandler};
 use super::registry::Request;
@@ -118,13 +118,13 @@ impl KprobeBuilder {
     /// All registers are saved, as for [`pre`](Self::pre), if the code shows that this cannot be done: a branch leads
     /// to the first instruction, or an indirect branch may do so ([`NotEntry`](super::NotEntry)), or these registers
     /// are not known to be dead there ([`Live`](crate::insn::Live)).
-    pub const fn entry(mut self, handler: ArgumentHandler) -> Self {
-        self.pre = Pre::Entry(handler);
+    pub const fn arguments(mut self, handler: ArgumentHandler) -> Self {
+        self.pre = Pre::Arguments(handler);
         self
     }
 
     /// Has the probe's stub run the snippet of `insertion` in the usual case, instead of calling the handler given to
-    /// [`pre`](Self::pre) or [`entry`](Self::entry).
+    /// [`pre`](Self::pre) or [`arguments`](Self::arguments).
     ///
     /// This is done if the code shows that it does not need what the snippet changes, and if this is the only probe on
     /// the instruction, or shares it only with a return probe that does nothing but follow the call

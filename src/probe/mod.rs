@@ -36,8 +36,8 @@ pub use aliasable::AliasableBox;
 pub use check::{CheckedInstruction, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
+pub use hit::arguments::{ArgumentHandler, CallArguments};
 pub use hit::cpu::{Cpu as CpuState, CpuStates};
-pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::result::{ResultHandler, Return};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
 #[cfg(feature = "watchpoints")]
@@ -220,19 +220,20 @@ pub fn has_trap_frame(address: usize) -> bool {
     trampoline::with_trap_frame().contains(&address)
 }
 
-/// Returns the call that a handler is being told of, if the virtual address `address`, found as a return address, is in
-/// the routine of the engine that calls handlers with an [`Entry`] and with x29 at its beginning. A backtrace continues
-/// there in the called function, and after that at the [return address](Entry::return_address). It may be called
-/// anywhere.
+/// Returns the arguments of the call that a handler is being told of, if the virtual address `address`, found as a
+/// return address, is in the routine of the engine that calls handlers with [`CallArguments`] and with x29 at their
+/// beginning. A backtrace continues there in the called function, and after that at the
+/// [return address](CallArguments::return_address). It may be called anywhere.
 ///
 /// # Safety
 ///
 /// `record` is the value of x29 in the frame record that contains `address`. If `address` is in that routine, the bytes
-/// of an [`Entry`] can be read at `record`, and its handler has not returned while the result is used.
+/// of [`CallArguments`] can be read at `record`, and their handler has not returned while the result is used.
 #[must_use]
-pub unsafe fn entry_at<'a>(address: usize, record: usize) -> Option<&'a Entry> {
-    // SAFETY: the address is in the routine, so the caller guarantees that an `Entry` is at `record` (see # Safety).
-    trampoline::with_entry().contains(&address).then(|| unsafe { &*(record as *const Entry) })
+pub unsafe fn arguments_at<'a>(address: usize, record: usize) -> Option<&'a CallArguments> {
+    // SAFETY: the address is in the routine, so the caller guarantees that `CallArguments` are at `record` (see
+    // # Safety).
+    trampoline::with_arguments().contains(&address).then(|| unsafe { &*(record as *const CallArguments) })
 }
 
 /// Returns the true return address of a function whose frame shows the trampoline, in the task that owns `calls`.

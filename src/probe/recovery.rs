@@ -42,7 +42,7 @@ pub fn origin(address: usize) -> Option<usize> {
 /// lock, and allocates nothing.
 ///
 /// All other code of the engine runs with all of PSTATE.DAIF masked, and calls functions as any code does: see
-/// [`has_trap_frame`](super::has_trap_frame) and [`entry_at`](super::entry_at).
+/// [`has_trap_frame`](super::has_trap_frame) and [`arguments_at`](super::arguments_at).
 ///
 /// # Safety
 ///

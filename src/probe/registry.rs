@@ -339,7 +339,9 @@ impl Registry {
         let lean_obstacle = match handlers {
             // The probe is not to be lean. What it says of its function holds for no other probe.
             _ if bounds.is_some() || !HAS_STUBS => None,
-            Handlers::Kprobe { pre: Pre::Entry(_), .. } | Handlers::Return(_) => self.lean_obstacle(address, checker),
+            Handlers::Kprobe { pre: Pre::Arguments(_), .. } | Handlers::Return(_) => {
+                self.lean_obstacle(address, checker)
+            }
             Handlers::Kprobe { .. } => None,
         };
         let page = self.entries.reserve(address)?;
@@ -356,7 +358,7 @@ impl Registry {
                 Some(self.insert_at_return(insertion, address, return_probe, lean_obstacle, checker)?)
             }
             (Some(insertion), Handlers::Kprobe { pre, .. }) => {
-                let is_lean = lean_obstacle.is_none() && matches!(pre, Pre::Entry(_));
+                let is_lean = lean_obstacle.is_none() && matches!(pre, Pre::Arguments(_));
                 Some(self.insert(insertion, address, is_lean, checker)?)
             }
             (None, _) => None,

@@ -1,6 +1,6 @@
 //! Builds the stubs of optimized probes. `hit::stub` describes what they do.
 
-use super::hit::entry::Entry;
+use super::hit::arguments::CallArguments;
 use super::hit::point::Point;
 use super::hit::returns::FOLLOW_SIZE;
 use super::hit::stub::{CELL, DISTANCE, Form, WORDS};
@@ -48,7 +48,7 @@ pub(super) fn build(
         }
         // x30 is restored before interrupts are unmasked, so that interrupted code has its own link again.
         Form::Lean => {
-            const SIZE: i16 = Entry::SIZE as i16;
+            const SIZE: i16 = CallArguments::SIZE as i16;
             words[..Form::Lean.copy()].copy_from_slice(&[
                 form.opening(),
                 encode::read_daif(9),

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::{Live, Registers, Survey};
-use aarch64_kprobes::probe::{self, Entry, Fallback, KprobeBuilder, Mode, NotEntry, Registration};
+use aarch64_kprobes::probe::{self, CallArguments, Fallback, KprobeBuilder, Mode, NotEntry, Registration};
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use runtime::sync::IrqLock;
 use runtime::{smp, task};
@@ -39,7 +39,7 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn after(_: &mut Hit<'_>) {}
 
-extern "C" fn count(_: &Entry) {
+extern "C" fn count(_: &CallArguments) {
     SEEN.fetch_add(1, Relaxed);
 }
 
@@ -63,15 +63,15 @@ pub struct SavedRegisters([u64; 23]);
 /// The registers that the handler saw: x0 to x8, x29, x30, sp, pc, and the data of the probe.
 static SHOWN: IrqLock<[u64; 14]> = IrqLock::new([0; 14]);
 
-extern "C" fn show(entry: &Entry) {
+extern "C" fn show(call: &CallArguments) {
     let mut shown = SHOWN.lock();
-    shown[..8].copy_from_slice(entry.arguments());
-    shown[8] = entry.indirect_result();
-    shown[9] = entry.frame_pointer();
-    shown[10] = entry.return_address();
-    shown[11] = entry.stack_pointer();
-    shown[12] = entry.address() as u64;
-    shown[13] = entry.data() as u64;
+    shown[..8].copy_from_slice(call.arguments());
+    shown[8] = call.indirect_result();
+    shown[9] = call.frame_pointer();
+    shown[10] = call.return_address();
+    shown[11] = call.stack_pointer();
+    shown[12] = call.address() as u64;
+    shown[13] = call.data() as u64;
     drop(shown);
     // A handler may change any caller-saved register.
     //
@@ -112,7 +112,7 @@ test!(
     fn handlers_see_what_is_passed_and_the_function_finds_it() {
         let address = address_of_save();
         for mode in MODES {
-            let builder = Kprobe::at(address).entry(show).data(42).at_most(mode);
+            let builder = Kprobe::at(address).arguments(show).data(42).at_most(mode);
             let builder = if mode == Mode::Stepped { builder.post(after) } else { builder };
             let probe = builder.register().unwrap();
             assert_eq!(mode_at(address), (mode, None));
@@ -130,13 +130,13 @@ test!(
 
 test!(
     fn interrupts_are_masked_in_handlers_and_as_they_were_after() {
-        extern "C" fn look(_: &Entry) {
+        extern "C" fn look(_: &CallArguments) {
             SEEN.store(fixture::READ_MASKS.call(0), Relaxed);
         }
         let masks = fixture::READ_MASKS.call(0);
         for mode in MODES {
             SEEN.store(0, Relaxed);
-            let _probe = Kprobe::at(address_of_add()).entry(look).at_most(mode).register().unwrap();
+            let _probe = Kprobe::at(address_of_add()).arguments(look).at_most(mode).register().unwrap();
             assert_eq!(entry_add(1), 2);
             assert_eq!((SEEN.load(Relaxed), fixture::READ_MASKS.call(0)), (TrapFrame::DAIF, masks), "{mode}");
         }
@@ -160,7 +160,7 @@ test!(
     fn an_instruction_that_not_only_calls_lead_to_is_probed_as_others_are() {
         let (loops, table) = (entry_loop as *const () as usize, entry_table as *const () as usize);
         let inside = address_of_add() + 4;
-        let probes = [loops, table, inside].map(|address| Kprobe::at(address).entry(count).register().unwrap());
+        let probes = [loops, table, inside].map(|address| Kprobe::at(address).arguments(count).register().unwrap());
         assert_eq!(mode_at(loops), (Mode::Optimized, Some(Fallback::NotEntry(NotEntry::Loop { branch: loops + 12 }))));
         let reason = NotEntry::Inside { function: address_of_add() };
         assert_eq!(mode_at(inside), (Mode::Optimized, Some(Fallback::NotEntry(reason))));
@@ -173,7 +173,7 @@ test!(
 test!(
     fn a_function_of_given_bounds_has_a_stub_that_saves_all() {
         let address = address_of_add();
-        let (lean, returns) = (Kprobe::at(address).entry(count), Kretprobe::at(address));
+        let (lean, returns) = (Kprobe::at(address).arguments(count), Kretprobe::at(address));
         let bounds = fixture::range_of(address);
         assert_eq!(bounds.start, address);
         // SAFETY: the range is the whole function, which has no load-exclusive. No instruction reads it as data.
@@ -218,7 +218,7 @@ test!(
             assert_eq!((first.hits(), first.missed()), (3, 0));
             shared
         };
-        let lean = Kprobe::at(address).entry(count);
+        let lean = Kprobe::at(address).arguments(count);
         assert_eq!(mode(&lean, &lean), (Mode::Optimized, Some(Fallback::Shared)));
         assert_eq!(SEEN.swap(0, Relaxed), 4);
         assert_eq!(mode(&lean, &Kprobe::at(address).pre(see)), (Mode::Optimized, Some(Fallback::Shared)));
@@ -234,14 +234,14 @@ test!(
 
 test!(
     fn a_handler_that_calls_the_function_counts_as_missed() {
-        extern "C" fn call_it(entry: &Entry) {
+        extern "C" fn call_it(call: &CallArguments) {
             for _ in 0..3 {
-                SEEN.fetch_add(entry_add(entry.arguments()[0]), Relaxed);
+                SEEN.fetch_add(entry_add(call.arguments()[0]), Relaxed);
             }
         }
         for mode in MODES {
             SEEN.store(0, Relaxed);
-            let probe = Kprobe::at(address_of_add()).entry(call_it).at_most(mode).register().unwrap();
+            let probe = Kprobe::at(address_of_add()).arguments(call_it).at_most(mode).register().unwrap();
             assert_eq!((entry_add(7), entry_add(8)), (8, 9));
             assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed()), (3 * 8 + 3 * 9, 2, 6), "{mode}");
         }
@@ -251,9 +251,9 @@ test!(
 test!(
     fn backtraces_from_handlers_show_the_function_and_its_callers() {
         static TRACE: IrqLock<Vec<usize>> = IrqLock::new(Vec::new());
-        extern "C" fn trace(entry: &Entry) {
+        extern "C" fn trace(call: &CallArguments) {
             let trace = runtime::backtrace::current();
-            let mut addresses = trace.addresses().skip_while(|&address| address != entry.address());
+            let mut addresses = trace.addresses().skip_while(|&address| address != call.address());
             let mut noted = TRACE.lock();
             noted.clear();
             noted.extend(addresses.by_ref().take(16));
@@ -267,7 +267,7 @@ test!(
         TRACE.lock().reserve(16);
         let _returns = Kretprobe::at(caller as *const () as usize).register().unwrap();
         for mode in MODES {
-            let _probe = Kprobe::at(address_of_add()).entry(trace).at_most(mode).register().unwrap();
+            let _probe = Kprobe::at(address_of_add()).arguments(trace).at_most(mode).register().unwrap();
             assert_eq!(core::hint::black_box(caller)(1), 3);
             let found = TRACE.lock().clone();
             assert_eq!(found[0], address_of_add(), "{mode}: {found:x?}");
@@ -294,7 +294,7 @@ test!(
         let cpus: Vec<usize> = smp::running().collect();
         let tasks: Vec<_> = cpus.iter().chain(&cpus).map(|&cpu| task::spawn_on(cpu, "caller", call)).collect();
         for _ in 0..rounds {
-            let probe = Kprobe::at(address_of_add()).entry(count).register().unwrap();
+            let probe = Kprobe::at(address_of_add()).arguments(count).register().unwrap();
             while probe.hits() == 0 {
                 task::yield_now();
             }
@@ -316,7 +316,7 @@ test!(
         let rounds = if is_thorough() { 8 } else { 2 };
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         static HANDLED: AtomicU64 = AtomicU64::new(0);
-        extern "C" fn entered(_: &Entry) {
+        extern "C" fn entered(_: &CallArguments) {
             HANDLED.fetch_add(1, Relaxed);
         }
         extern "C" fn hit(_: &mut Hit<'_>) {
@@ -326,19 +326,19 @@ test!(
             HANDLED.fetch_add(1, Relaxed);
         }
         extern "C" fn nothing(_: &mut Hit<'_>) {}
-        extern "C" fn no_entry(_: &Entry) {}
+        extern "C" fn no_entry(_: &CallArguments) {}
         extern "C" fn no_return(_: &mut Call<'_>) {}
         fn call() {
             (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| assert_eq!(entry_add(number), number + 1));
         }
         let at = address_of_add();
         let stay: [&dyn Fn() -> Box<dyn Deref<Target = Registration>>; 3] = [
-            &|| Box::new(Kprobe::at(at).entry(entered).register().unwrap()),
+            &|| Box::new(Kprobe::at(at).arguments(entered).register().unwrap()),
             &|| Box::new(Kprobe::at(at).pre(hit).register().unwrap()),
             &|| Box::new(Kretprobe::at(at).handler(returned).maxactive(64).register().unwrap()),
         ];
         let go: [&dyn Fn() -> Box<dyn Deref<Target = Registration>>; 4] = [
-            &|| Box::new(Kprobe::at(at).entry(no_entry).register().unwrap()),
+            &|| Box::new(Kprobe::at(at).arguments(no_entry).register().unwrap()),
             &|| Box::new(Kprobe::at(at).pre(nothing).register().unwrap()),
             &|| Box::new(Kprobe::at(at).post(nothing).register().unwrap()),
             &|| Box::new(Kretprobe::at(at).handler(no_return).maxactive(64).register().unwrap()),
@@ -376,7 +376,7 @@ test!(
             (outlined, Live::Read { register: x9, reader: outlined as u64 }),
             (preserving, Live::Kept { register: x10, call: caller + 24 }),
         ] {
-            let probe = Kprobe::at(address).entry(show).register().unwrap();
+            let probe = Kprobe::at(address).arguments(show).register().unwrap();
             assert_eq!(mode_at(address), (Mode::Optimized, Some(Fallback::Live(reason))));
             for argument in 0..10 {
                 assert_eq!(entry_call_outlined(argument), argument + 2);

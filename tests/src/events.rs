@@ -9,7 +9,7 @@ use core::hint::black_box;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 
-use aarch64_kprobes::probe::{self, Call, Entry, Insertion, Mode, ProbeError};
+use aarch64_kprobes::probe::{self, Call, CallArguments, Insertion, Mode, ProbeError};
 use aarch64_kprobes::{Hit, Kprobe, Kretprobe};
 use kprobes_console::{time, tracing};
 use kprobes_trace::context::{Context, Offsets};
@@ -291,8 +291,8 @@ fn left(data: usize, registers: Registers<'_>, address: usize, return_address: O
     }
 }
 
-extern "C" fn left_call(entry: &Entry) {
-    left(entry.data(), Registers::Entry(entry), entry.address(), None);
+extern "C" fn left_call(call: &CallArguments) {
+    left(call.data(), Registers::Arguments(call), call.address(), None);
 }
 
 extern "C" fn left_hit(hit: &mut Hit<'_>) {
@@ -329,7 +329,7 @@ unsafe impl Armed for Chosen {
         }
         let probe = Kprobe::at(address).data(data).disabled();
         let probe = match form {
-            events::Form::Call => probe.entry(left_call),
+            events::Form::Call => probe.arguments(left_call),
             events::Form::Full => probe.pre(left_hit),
         };
         // SAFETY: the caller guarantees that the insertion lives as long as the probe.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use core::time::Duration;
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::probe::{self, Entry};
+use aarch64_kprobes::probe::{self, CallArguments};
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use kprobes_console::program::{Options, RunningProgram};
 use kprobes_console::{symbol, tracing};
@@ -420,7 +420,7 @@ fn interrupt(frame: &TrapFrame) {
     }
 }
 
-extern "C" fn at_entry(_: &Entry) {
+extern "C" fn at_entry(_: &CallArguments) {
     TARGETS[ENTERED].handle();
 }
 extern "C" fn at_pass(_: &mut Hit<'_>) {
@@ -517,7 +517,7 @@ test!(
         CALLER.iter().zip([start, end]).for_each(|(bound, address)| bound.store(address, Relaxed));
         let at = |number: usize| Kprobe::at(TARGETS[number].address());
         let kprobes = [
-            (ENTERED, at(ENTERED).entry(at_entry).register().unwrap()),
+            (ENTERED, at(ENTERED).arguments(at_entry).register().unwrap()),
             (PASSED, at(PASSED).pre(at_pass).register().unwrap()),
             (STEPPED, at(STEPPED).pre(before_step).post(after_step).register().unwrap()),
         ];

@@ -15,7 +15,7 @@ use core::ptr;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
-use aarch64_kprobes::probe::{CpuWords, Entry, Insertion, Mode, Snippet, Step};
+use aarch64_kprobes::probe::{CallArguments, CpuWords, Insertion, Mode, Snippet, Step};
 use aarch64_kprobes::{Hit, Kprobe, Kretprobe, ProbeError, probe};
 use fallible::OutOfMemory;
 use kprobes_console::program::{ProgramRefusal, RunningProgram, list};
@@ -137,7 +137,7 @@ test!(
     }
 );
 
-extern "C" fn enter(_: &Entry) {}
+extern "C" fn enter(_: &CallArguments) {}
 
 test!(
     fn one_of_two_that_share_code_goes_where_there_is_no_memory() {
@@ -147,7 +147,7 @@ test!(
         let snippet = unsafe { Snippet::new(&[Step::Operand(12)], false) }.unwrap();
         let insertion = Insertion::new(&snippet, words.distance(0));
         // SAFETY: the insertion and the snippet outlive the probe.
-        let probe = unsafe { Kprobe::at(address).entry(enter).snippet(&insertion) }.register().unwrap();
+        let probe = unsafe { Kprobe::at(address).arguments(enter).snippet(&insertion) }.register().unwrap();
         let returns = Kretprobe::at(address).register().unwrap();
         let modes = || probe::list().expect("there is memory").iter().map(|listed| listed.mode).collect::<Vec<_>>();
         let hits = || {

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use aarch64_kprobes::insn::encode::compute::{self, Binary};
 use aarch64_kprobes::insn::{Literal, encode};
-use aarch64_kprobes::probe::{self, CpuWords, Entry, Insertion, Mode, Registration, Snippet, Step};
+use aarch64_kprobes::probe::{self, CallArguments, CpuWords, Insertion, Mode, Registration, Snippet, Step};
 use aarch64_kprobes::{Call, Kprobe, Kretprobe};
 use kprobes_console::program::RunningProgram;
 use runtime::sync::{IrqMask, WaitQueue};
@@ -87,7 +87,7 @@ enum Counting<'a> {
 fn at_entry(function: usize, insertion: &Insertion) -> Counting<'_> {
     // SAFETY: the borrow keeps the insertion in place until the probe is dropped, and each test drops its snippets
     // after its probes.
-    let probe = unsafe { Kprobe::at(function).entry(handle).snippet(insertion) };
+    let probe = unsafe { Kprobe::at(function).arguments(handle).snippet(insertion) };
     Counting::Entry(probe.register().unwrap(), PhantomData)
 }
 
@@ -245,7 +245,7 @@ test!(
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn handle(_: &Entry) {
+extern "C" fn handle(_: &CallArguments) {
     HANDLED.fetch_add(1, Relaxed);
 }
 
@@ -307,7 +307,7 @@ fn do_or_leave_both() {
     let insertions = [Insertion::new(&at, words.distance(10)), Insertion::new(&back, words.distance(11))];
     let function = target as *const () as usize;
     HANDLED.store(0, Relaxed);
-    let kprobe = Kprobe::at(function).entry(handle);
+    let kprobe = Kprobe::at(function).arguments(handle);
     // SAFETY: the insertion and the snippet outlive the probe.
     let kprobe = unsafe { kprobe.snippet(&insertions[0]) }.register().unwrap();
     let kretprobe = Kretprobe::at(function).handler(handle_return).maxactive(1);
@@ -368,7 +368,7 @@ test!(
         HANDLED.store(0, Relaxed);
         let tasks = endless_callers();
         // SAFETY: the insertion and the snippet outlive the probe.
-        let kprobe = unsafe { Kprobe::at(function).entry(handle).snippet(&insertions[0]) }.register().unwrap();
+        let kprobe = unsafe { Kprobe::at(function).arguments(handle).snippet(&insertions[0]) }.register().unwrap();
         // SAFETY: the insertion and the snippet outlive the probe.
         let kretprobe = unsafe { Kretprobe::at(function).handler(handle_return).snippet(&insertions[1]) };
         let kretprobe = kretprobe.maxactive(64).register().unwrap();
@@ -499,7 +499,7 @@ test!(
         // The results are the same with another snippet at the entry.
         let other = Insertion::new(&snippet, words.distance(8));
         // SAFETY: the insertion and the snippet outlive the probe.
-        let entered = unsafe { Kprobe::at(probe.address()).entry(handle).snippet(&other) }.register().unwrap();
+        let entered = unsafe { Kprobe::at(probe.address()).arguments(handle).snippet(&other) }.register().unwrap();
         for round in 9..=12 {
             assert_eq!(sum_to(black_box(DEPTH - 1)), 6);
             assert_eq!((probe.hits(), probe.missed(), probe.active()), (DEPTH * round, 0, 0));
@@ -534,7 +534,7 @@ test!(
         // SAFETY: the steps only change registers.
         let snippets = [false, true].map(|is_masked| unsafe { Snippet::new(&steps, is_masked) }.unwrap());
         let insertions = snippets.each_ref().map(|snippet| Insertion::new(snippet, words.distance(0)));
-        let probe = || Kprobe::at(target as *const () as usize).entry(handle).disabled();
+        let probe = || Kprobe::at(target as *const () as usize).arguments(handle).disabled();
         // SAFETY: the insertions and the snippets outlive the probes.
         let compiled = insertions.each_ref().map(|insertion| unsafe { probe().snippet(insertion) }.register().unwrap());
         let [one, other] = compiled;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use aarch64_kprobes::event::{self, Text};
 use aarch64_kprobes::insn::Reason;
-use aarch64_kprobes::probe::{self, Entry};
+use aarch64_kprobes::probe::{self, CallArguments};
 use aarch64_kprobes::{Kprobe, ProbeError, emit};
 use kprobes_console::program::RunningProgram;
 use kprobes_console::symbol;
@@ -98,16 +98,16 @@ test!(
     depends(core, cpus),
     fn a_site_is_a_nop_until_a_probe_listens() {
         static LEFT: AtomicU64 = AtomicU64::new(0);
-        extern "C" fn listen(entry: &Entry) {
+        extern "C" fn listen(call: &CallArguments) {
             // SAFETY: the argument is the address of the struct, which stays while the function is called.
-            let sum = unsafe { &*(entry.arguments()[0] as *const Sum) };
+            let sum = unsafe { &*(call.arguments()[0] as *const Sum) };
             LEFT.fetch_add(u64::from(sum.left) + sum.right as u64 + sum.sum as u64, Relaxed);
         }
         let [site] = sites(add as *const () as usize)[..] else { panic!("the function has one site") };
         assert_eq!(word(site), NOP);
         assert_eq!(add(5, -2), 3);
         assert_eq!(EVALUATED.load(Relaxed), 0, "fields are evaluated although no probe listens");
-        let probe = Kprobe::at(Sum::EVENT.address()).entry(listen).register().unwrap();
+        let probe = Kprobe::at(Sum::EVENT.address()).arguments(listen).register().unwrap();
         assert!(is_branch(word(site)), "{:#x}", word(site));
         assert_eq!(probe::instruction(site), Some(NOP));
         assert_eq!(add(5, -2), 3);
@@ -125,7 +125,7 @@ test!(
         probe.enable().unwrap();
         assert!(is_branch(word(site)));
         // Another probe keeps the site as it is.
-        let other = Kprobe::at(Sum::EVENT.address()).entry(listen).register().unwrap();
+        let other = Kprobe::at(Sum::EVENT.address()).arguments(listen).register().unwrap();
         drop(probe);
         assert!(is_branch(word(site)));
         drop(other);
@@ -162,9 +162,9 @@ test!(
     depends(core),
     fn probes_around_a_site_leave_the_fields_alone() {
         static WRONG: AtomicUsize = AtomicUsize::new(0);
-        extern "C" fn listen(entry: &Entry) {
+        extern "C" fn listen(call: &CallArguments) {
             // SAFETY: the argument is the address of the struct, which stays while the function is called.
-            let sum = unsafe { &*(entry.arguments()[0] as *const Sum) };
+            let sum = unsafe { &*(call.arguments()[0] as *const Sum) };
             let is_right = sum.sum == i64::from(sum.left) + i64::from(sum.right) && sum.left == 1000 && sum.right == -7;
             WRONG.fetch_add(usize::from(!is_right), Relaxed);
         }
@@ -172,7 +172,7 @@ test!(
         let text = format!("insn:{}:* {{ @ = count(); }}", symbol::lookup(function.start).unwrap().name);
         let program =
             kprobes_console::program::RunningProgram::start(&text).unwrap_or_else(|_| panic!("{text} does not run"));
-        let listener = Kprobe::at(Sum::EVENT.address()).entry(listen).register().unwrap();
+        let listener = Kprobe::at(Sum::EVENT.address()).arguments(listen).register().unwrap();
         for _ in 0..10 {
             assert_eq!(add(1000, -7), 993);
         }

@@ -12,7 +12,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::encode::compute::Branch;
-use aarch64_kprobes::probe::{self, Entry, Insertion, Mode, Return, Snippet, Step};
+use aarch64_kprobes::probe::{self, CallArguments, Insertion, Mode, Return, Snippet, Step};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe};
 use kprobes_console::symbol;
 use runtime::memory::layout;
@@ -99,7 +99,7 @@ type Probe = Box<dyn Counted>;
 
 extern "C" fn before(_: &mut Hit<'_>) {}
 extern "C" fn after(_: &mut Hit<'_>) {}
-extern "C" fn entered(_: &Entry) {}
+extern "C" fn entered(_: &CallArguments) {}
 extern "C" fn see_result(_: &Return) {}
 
 /// Changes nothing, but takes mutable access to the registers.
@@ -132,7 +132,7 @@ fn compiled(at: usize, is_masked: bool) -> Kprobe {
     let snippet = Box::leak(Box::new(unsafe { Snippet::new(steps, is_masked) }.unwrap()));
     let insertion = Box::leak(Box::new(Insertion::new(snippet, 0)));
     // SAFETY: both are leaked, so they outlive the probe.
-    let probe = unsafe { Kprobe::at(at).entry(entered).snippet(insertion) }.register().unwrap();
+    let probe = unsafe { Kprobe::at(at).arguments(entered).snippet(insertion) }.register().unwrap();
     assert_eq!(probe.hits(), 0);
     probe
 }
@@ -174,7 +174,7 @@ pub const KINDS: [ProbeKind; 20] = [
     ("optimized, written", || on_each_instruction(|at| Kprobe::at(at).pre(write).register().unwrap()), FULL),
     ("boosted", || on_each_instruction(|at| Kprobe::at(at).at_most(Mode::Boosted).register().unwrap()), &[]),
     ("stepped", || on_each_instruction(|at| Kprobe::at(at).pre(before).post(after).register().unwrap()), &[]),
-    ("lean", || on_each_function(|at| Kprobe::at(at).entry(entered).register().unwrap()), LEAN),
+    ("lean", || on_each_function(|at| Kprobe::at(at).arguments(entered).register().unwrap()), LEAN),
     ("compiled", || on_each_function(|at| compiled(at, false)), &[]),
     ("compiled, masked", || on_each_function(|at| compiled(at, true)), &[]),
     ("returns", || on_each_function(|at| Kretprobe::at(at).register().unwrap()), FOLLOW),

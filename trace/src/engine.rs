@@ -49,7 +49,7 @@ unsafe impl Armed for Probe {
             EventKind::Probe | EventKind::Static | EventKind::Command => {
                 let probe = Kprobe::at(address).data(data).disabled();
                 let probe = match form {
-                    Form::Call => probe.entry(handler::called),
+                    Form::Call => probe.arguments(handler::called),
                     Form::Full => probe.pre(handler::hit),
                 };
                 let probe = match insertion {

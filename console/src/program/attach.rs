@@ -124,7 +124,7 @@ pub(super) unsafe fn attach(
                 fallible::push(&mut returning, (place.instruction(), kretprobe))?;
                 continue;
             }
-            Way::Entry => kprobe.entry(clauses.entered(place.clause).unwrap_or(INTERPRETER.entered)),
+            Way::Entry => kprobe.arguments(clauses.entered(place.clause).unwrap_or(INTERPRETER.entered)),
             Way::Instruction | Way::Exit(Exit::Always) => {
                 kprobe.pre(clauses.reached(place.clause).unwrap_or(INTERPRETER.reached))
             }

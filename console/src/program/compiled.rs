@@ -2,15 +2,15 @@
 //!
 //! A clause is compiled for each view of a hit in which its probes need it: the registers that a call passes, all
 //! registers, or the registers of a call that has returned. The result is a handler, which the engine calls with the
-//! address of an [`Entry`], a [`Hit`] or a [`Call`]. From there the code finds the armed clause, and through TPIDR_EL1
-//! the task and the CPU, at the offsets that the trace layer uses, too.
+//! address of [`CallArguments`], a [`Hit`] or a [`Call`]. From there the code finds the armed clause, and through
+//! TPIDR_EL1 the task and the CPU, at the offsets that the trace layer uses, too.
 
 use alloc::vec::Vec;
 use core::mem::{offset_of, transmute};
 use core::{fmt, slice};
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::probe::{ArgumentHandler, Call, Entry, Hit, PreHandler, ReturnHandler};
+use aarch64_kprobes::probe::{ArgumentHandler, Call, CallArguments, Hit, PreHandler, ReturnHandler};
 use fallible::OutOfMemory;
 use kprobes_trace::context::Offsets;
 use kprobes_vm::ir::Register;
@@ -47,7 +47,7 @@ impl fmt::Display for Reason {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     /// The registers that a call passes.
-    Entry,
+    Arguments,
     /// All registers.
     Frame,
     /// All registers, at the return of a function.
@@ -59,7 +59,7 @@ impl Way {
     /// interpreted there.
     pub(super) fn view(self) -> Option<View> {
         match self {
-            Self::Entry => Some(View::Entry),
+            Self::Entry => Some(View::Arguments),
             Self::Instruction | Self::Exit(Exit::Always) => Some(View::Frame),
             Self::Kretprobe => Some(View::Return),
             Self::Exit(_) => None,
@@ -80,7 +80,7 @@ const fn in_site([first, second, third]: [u16; 3]) -> [[u16; 4]; 2] {
 
 fn register_of_call(register: Register) -> Option<u16> {
     match register {
-        Register::X(number) => Entry::offset_of(number),
+        Register::X(number) => CallArguments::offset_of(number),
         Register::Sp | Register::Pc | Register::Pstate => None,
     }
 }
@@ -99,16 +99,16 @@ impl View {
     /// Returns the description of this kernel for the code of `shared` in this view.
     pub(super) fn kernel(self, shared: &Shared) -> Kernel {
         let [function, name]: &'static [[u16; 4]; 2] = match self {
-            Self::Entry => &const { in_site(Entry::DATA) },
+            Self::Arguments => &const { in_site(CallArguments::DATA) },
             Self::Frame => &const { in_site(Hit::DATA) },
             Self::Return => &const { in_site(Call::DATA) },
         };
         let register = match self {
-            Self::Entry => register_of_call,
+            Self::Arguments => register_of_call,
             Self::Frame | Self::Return => register_of_frame,
         };
         let perform = match self {
-            Self::Entry => callees::entered as *const (),
+            Self::Arguments => callees::entered as *const (),
             Self::Frame => callees::reached as *const (),
             Self::Return => callees::returned as *const (),
         };
@@ -179,7 +179,7 @@ impl Clauses {
             });
             fallible::collect_results(clauses)
         };
-        let (of_calls, of_frames, of_returns) = (all(View::Entry)?, all(View::Frame)?, all(View::Return)?);
+        let (of_calls, of_frames, of_returns) = (all(View::Arguments)?, all(View::Frame)?, all(View::Return)?);
         fallible::sort_by_key(&mut interpreted, |(number, _)| *number);
         interpreted.dedup_by_key(|(number, _)| *number);
         Ok(Self { of_calls, of_frames, of_returns, directory: Some(directory), interpreted })
@@ -188,8 +188,8 @@ impl Clauses {
     /// Returns the handler of clause `number` for the registers that a call passes, if it was compiled.
     pub fn entered(&self, number: usize) -> Option<ArgumentHandler> {
         let memory = self.of_calls.get(number)?.as_ref()?;
-        // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of an `Entry`, and
-        // returns nothing: `Clauses::of` compiled them for this view.
+        // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of `CallArguments`,
+        // and returns nothing: `Clauses::of` compiled them for this view.
         Some(unsafe { transmute::<*const (), ArgumentHandler>(core::ptr::with_exposed_provenance(memory.start())) })
     }
 
@@ -219,7 +219,7 @@ impl Clauses {
     /// They are compiled again; `None` if there is no memory for that.
     pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, jit::Compiled)> {
         let handlers = match view {
-            View::Entry => &self.of_calls,
+            View::Arguments => &self.of_calls,
             View::Frame => &self.of_frames,
             View::Return => &self.of_returns,
         };

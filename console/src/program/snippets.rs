@@ -43,7 +43,7 @@ impl Way {
     /// no fixed view.
     fn at(self) -> Option<At> {
         match self.view()? {
-            View::Entry | View::Frame => Some(At::Instruction),
+            View::Arguments | View::Frame => Some(At::Instruction),
             View::Return => Some(At::Return),
         }
     }

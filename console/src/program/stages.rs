@@ -39,7 +39,7 @@ impl RunningProgram {
         for number in 0..self.shared.program.code.routines.len() {
             let mut is_compiled = false;
             for (view, what) in
-                [(View::Entry, "at an entry"), (View::Frame, "at an instruction"), (View::Return, "at a return")]
+                [(View::Arguments, "at an entry"), (View::Frame, "at an instruction"), (View::Return, "at a return")]
             {
                 let Some((start, code)) = self.attached.clauses.code(&self.shared, number, view) else { continue };
                 is_compiled = true;

@@ -270,13 +270,13 @@ impl<'a> Walk<'a> {
     /// Returns the function that a probe was hit in, at its first instruction and without an exception, and the stack
     /// pointer at that time. `from` and `record` are as for `trap_frame`.
     fn probed_entry(&self, from: usize, record: usize) -> Option<(usize, usize)> {
-        if self.stacks[self.stack].end - record < size_of::<probe::Entry>() {
+        if self.stacks[self.stack].end - record < size_of::<probe::CallArguments>() {
             return None;
         }
-        // SAFETY: `read` has checked that the record is aligned and within a stack, and the entry fits below the
+        // SAFETY: `read` has checked that the record is aligned and within a stack, and the arguments fit below the
         // stack's end. Only this task, or CPU, writes there.
-        let entry = unsafe { probe::entry_at(from, record) }?;
-        Some((entry.address(), entry.stack_pointer() as usize))
+        let call = unsafe { probe::arguments_at(from, record) }?;
+        Some((call.address(), call.stack_pointer() as usize))
     }
 
     /// Pushes the function that was interrupted at `pc`, and its caller if no record exists for the function yet.

@@ -24,10 +24,10 @@
 //! The usual hit of a breakpoint, and every hit of a stub that calls a handler, goes through `trampoline/hit.S`. It
 //! does what [`breakpoint`] does in the simple cases, and leaves the others to it.
 
+pub(crate) mod arguments;
 pub(crate) mod counters;
 pub(crate) mod cpu;
 pub(crate) mod disarm;
-pub(crate) mod entry;
 pub(crate) mod instance;
 mod list;
 pub(crate) mod origin;
@@ -83,7 +83,7 @@ pub struct Hit<'a> {
 
 impl<'a> Hit<'a> {
     /// Byte offsets that lead from the address of a `Hit`, at which its [`TrapFrame`] lies, to the word that the probe
-    /// was registered with, in the form of [`Entry::DATA`](entry::Entry::DATA).
+    /// was registered with, in the form of [`CallArguments::DATA`](arguments::CallArguments::DATA).
     #[doc(hidden)]
     pub const DATA: [u16; 3] = ArmedProbe::data_path(mem::offset_of!(TrapFrame, called_for));
 

@@ -9,9 +9,9 @@ use core::slice;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::arguments::ArgumentHandler;
 use super::counters::Counters;
 use super::cpu::Cpu;
-use super::entry::ArgumentHandler;
 use super::origin::Cell;
 use super::returns::ReturnProbe;
 use super::stub::Form;
@@ -138,7 +138,7 @@ pub(crate) enum Handlers {
 pub(crate) enum Pre {
     Nothing,
     Hit(PreHandler),
-    Entry(ArgumentHandler),
+    Arguments(ArgumentHandler),
 }
 
 impl Point {
@@ -326,7 +326,7 @@ impl Handlers {
         match self {
             Self::Kprobe { post: Some(_), .. } => Mode::Stepped,
             Self::Kprobe { .. } if has_snippet => fastest,
-            Self::Kprobe { pre: Pre::Entry(_), .. } => fastest.min(Mode::Lean),
+            Self::Kprobe { pre: Pre::Arguments(_), .. } => fastest.min(Mode::Lean),
             Self::Kprobe { .. } | Self::Return(_) => fastest.min(Mode::Optimized),
         }
     }

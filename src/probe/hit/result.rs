@@ -12,8 +12,8 @@
 use core::mem::offset_of;
 use core::ptr;
 
+use super::arguments::copy_registers;
 use super::cpu::Cpu;
-use super::entry::copy_registers;
 use super::instance::Instance;
 use super::returns::{Call, ReturnProbe, true_return_address};
 use super::trampoline;

@@ -89,7 +89,7 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// Byte offsets that lead from the address of a `Call`, at which its [`TrapFrame`] lies, to the word that the probe
-    /// was registered with, in the form of [`Entry::DATA`](super::entry::Entry::DATA).
+    /// was registered with, in the form of [`CallArguments::DATA`](super::arguments::CallArguments::DATA).
     #[doc(hidden)]
     pub const DATA: [u16; 3] =
         [offset_of!(TrapFrame, called_for) as u16, Instance::OWNER as u16, offset_of!(ReturnProbe, data) as u16];

@@ -5,8 +5,8 @@
 //! instruction, which leads back to the probed code. No interrupt is taken during the call. So a stub is unused if no
 //! interrupted task is in it and no CPU is handling a hit.
 
+use super::arguments::CallArguments;
 use super::cpu::Cpu;
-use super::entry::Entry;
 use super::point::Point;
 use super::returns::FOLLOW_SIZE;
 use super::trampoline;
@@ -27,7 +27,7 @@ pub(crate) const WORDS: usize = 16;
 pub(crate) enum Form {
     /// All registers, in a trap frame.
     Full,
-    /// What a call passes, in an [`Entry`](super::entry::Entry).
+    /// What a call passes, in [`CallArguments`].
     Lean,
     /// Nothing: the stub calls no handler, but follows the call to its return.
     Follow,
@@ -69,7 +69,7 @@ impl Form {
     pub(super) const fn room(self) -> usize {
         match self {
             Self::Full => TrapFrame::SIZE,
-            Self::Lean => Entry::SIZE,
+            Self::Lean => CallArguments::SIZE,
             Self::Follow => FOLLOW_SIZE,
         }
     }

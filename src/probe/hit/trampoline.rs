@@ -10,8 +10,8 @@ mod routines {
     use core::mem::offset_of;
 
     use crate::exception::{self, TrapFrame};
+    use crate::probe::hit::arguments::CallArguments;
     use crate::probe::hit::cpu::Cpu;
-    use crate::probe::hit::entry::Entry;
     use crate::probe::hit::instance::Instance;
     use crate::probe::hit::point::Point;
     use crate::probe::hit::result::Return;
@@ -31,9 +31,9 @@ mod routines {
         FRAME_WRITTEN = const offset_of!(TrapFrame, written),
         FRAME_CALLED_FOR = const offset_of!(TrapFrame, called_for),
         FRAME_RECORD = const TrapFrame::RECORD,
-        ENTRY_ARGUMENTS = const Entry::ARGUMENTS,
-        ENTRY_CPU = const Entry::CPU,
-        ENTRY_LINK = const Entry::LINK,
+        ARGUMENTS_X0 = const CallArguments::X0,
+        ARGUMENTS_CPU = const CallArguments::CPU,
+        ARGUMENTS_LINK = const CallArguments::LINK,
         POINT_ADDRESS = const offset_of!(Point, first.address),
         POINT_FULL = const offset_of!(Point, full),
         POINT_LEAN = const offset_of!(Point, lean),
@@ -209,9 +209,10 @@ pub(crate) fn with_trap_frame() -> Range<usize> {
     &raw const routines::kprobes_exception as usize..&raw const routines::kprobes_optimized_end as usize
 }
 
-/// Returns the virtual addresses of the routine that calls handlers with x29 at an [`Entry`](super::entry::Entry).
+/// Returns the virtual addresses of the routine that calls handlers with x29 at the
+/// [`CallArguments`](super::arguments::CallArguments).
 #[inline]
-pub(crate) fn with_entry() -> Range<usize> {
+pub(crate) fn with_arguments() -> Range<usize> {
     &raw const routines::kprobes_lean as usize..&raw const routines::kprobes_lean_end as usize
 }
 

@@ -22,7 +22,7 @@ use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
 use crate::probe::hit::this_cpu::guard;
-use crate::probe::hit::{PreHandler, call_all, call_earlier, entry, noop_handler, returns};
+use crate::probe::hit::{PreHandler, arguments, call_all, call_earlier, noop_handler, returns};
 use crate::probe::slab::Slab;
 use crate::probe::snippet::Inserted;
 use crate::probe::{Fallback, Mode, Registration, follower, stub_builder};
@@ -419,7 +419,7 @@ impl RegistryEntry {
         let (handler, post): (PreHandler, _) = match probe.handlers {
             Handlers::Kprobe { pre: Pre::Nothing, post } => (noop_handler, post),
             Handlers::Kprobe { pre: Pre::Hit(handler), post } => (handler, post),
-            Handlers::Kprobe { pre: Pre::Entry(_), post } => (entry::call, post),
+            Handlers::Kprobe { pre: Pre::Arguments(_), post } => (arguments::call, post),
             Handlers::Return(_) => (returns::function_entered_shared, None),
         };
         ArmedProbe { handler, counters: probe.entered, address: self.address, post, probe }
@@ -452,10 +452,10 @@ impl RegistryEntry {
             Execution::Simulated(_) | Execution::Stepped { .. } => (call_earlier as _, Counters::SINK),
         };
         let (lean, lean_counters) = match (*execution, &first.probe.handlers) {
-            (Execution::Optimized { form: Form::Lean, .. }, &Handlers::Kprobe { pre: Pre::Entry(handler), .. }) => {
+            (Execution::Optimized { form: Form::Lean, .. }, &Handlers::Kprobe { pre: Pre::Arguments(handler), .. }) => {
                 (handler, first.counters)
             }
-            _ => (entry::call_earlier as _, Counters::SINK),
+            _ => (arguments::call_earlier as _, Counters::SINK),
         };
         let is_post = |probe: ProbeRef| matches!(probe.handlers, Handlers::Kprobe { post: Some(_), .. });
         let has_post = first.post.is_some() || has_several && self.enabled().any(is_post);
@@ -534,7 +534,7 @@ impl RegistryEntry {
     fn is_entered_alone(&self) -> bool {
         let [first, second] = self.first_two();
         second.is_none()
-            && first.is_some_and(|probe| matches!(probe.handlers, Handlers::Kprobe { pre: Pre::Entry(_), .. }))
+            && first.is_some_and(|probe| matches!(probe.handlers, Handlers::Kprobe { pre: Pre::Arguments(_), .. }))
     }
 
     /// Returns what a stub has to save for the enabled probes, if the instruction is executed in this mode.

@@ -33,7 +33,7 @@ macro_rules! crosses_cpus {
 #[test]
 fn what_a_handler_sees_stays_on_its_cpu() {
     assert!(crosses_cpus!(u64));
-    assert!(!crosses_cpus!(Hit<'static>) && !crosses_cpus!(Call<'static>) && !crosses_cpus!(Entry));
+    assert!(!crosses_cpus!(Hit<'static>) && !crosses_cpus!(Call<'static>) && !crosses_cpus!(CallArguments));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::Verdict;
-use aarch64_kprobes::probe::{self, Entry, Mode};
+use aarch64_kprobes::probe::{self, CallArguments, Mode};
 use aarch64_kprobes::{Hit, Kprobe};
 use runtime::println;
 
@@ -112,11 +112,11 @@ unsafe impl Sync for Passed {}
 
 static PASSED: Passed = Passed(UnsafeCell::new([0; 13]));
 
-extern "C" fn entered(entry: &Entry) {
+extern "C" fn entered(call: &CallArguments) {
     CALLS[0].fetch_add(1, Relaxed);
-    let [x0, x1, x2, x3, x4, x5, x6, x7] = *entry.arguments();
-    let (x8, x29, x30) = (entry.indirect_result(), entry.frame_pointer(), entry.return_address());
-    let seen = [x0, x1, x2, x3, x4, x5, x6, x7, x8, x29, x30, entry.stack_pointer(), entry.address() as u64];
+    let [x0, x1, x2, x3, x4, x5, x6, x7] = *call.arguments();
+    let (x8, x29, x30) = (call.indirect_result(), call.frame_pointer(), call.return_address());
+    let seen = [x0, x1, x2, x3, x4, x5, x6, x7, x8, x29, x30, call.stack_pointer(), call.address() as u64];
     // SAFETY: handlers do not interrupt each other, and the task is in a probe and so does not access it.
     unsafe { *PASSED.0.get() = seen };
     lose_registers();
@@ -197,7 +197,7 @@ fn compare(classes: &'static [Class], simulated: bool) {
         }
         let independent = trials.iter().filter(|trial| trial.is_independent(&arena, &memory));
         for trial in independent {
-            let probe = Kprobe::at(trial.address).entry(entered).register().expect("it has been checked");
+            let probe = Kprobe::at(trial.address).arguments(entered).register().expect("it has been checked");
             trial.run_as_entry(&arena, &memory);
             assert_eq!((probe.hits(), probe.missed()), (SETS as u64, 0), "{}", trial.name());
             entries += 1;

@@ -32,11 +32,11 @@ pub enum Handlers {
     Before,
     BeforeWithCalls,
     BeforeAndAfter,
-    Entry,
+    Arguments,
 }
 
 impl Handlers {
-    pub const ALL: [Self; 4] = [Self::Before, Self::BeforeWithCalls, Self::BeforeAndAfter, Self::Entry];
+    pub const ALL: [Self; 4] = [Self::Before, Self::BeforeWithCalls, Self::BeforeAndAfter, Self::Arguments];
 }
 
 impl Target {
@@ -49,9 +49,9 @@ impl Target {
         let modes = [Mode::Lean, Mode::Optimized, Mode::Boosted, Mode::Stepped];
         let handlers = Handlers::ALL[sequence.below(4) as usize];
         let mut place = places[sequence.below(places.len() as u64) as usize];
-        if handlers == Handlers::Entry {
-            // Entry handlers are mostly put on entries, where they make a difference: there are fewer entries than
-            // other places.
+        if handlers == Handlers::Arguments {
+            // Handlers of arguments are mostly put on entries, where they make a difference: there are fewer entries
+            // than other places.
             let is_entry = |place: &&ProbePlace| FUNCTIONS.iter().any(|function| function.address() == place.address);
             place =
                 *places.iter().filter(is_entry).nth(sequence.below(FUNCTIONS.len() as u64) as usize).unwrap_or(&place);
@@ -105,7 +105,7 @@ impl Probe {
                     let builder = match handlers {
                         Handlers::Before => builder.pre(watch::before),
                         Handlers::BeforeWithCalls => builder.pre(watch::before_with_calls),
-                        Handlers::Entry => builder.entry(watch::at_entry),
+                        Handlers::Arguments => builder.arguments(watch::at_entry),
                         Handlers::BeforeAndAfter => builder.pre(watch::before).post(watch::after),
                     };
                     instructions.push((watch, target, if is_armed { builder } else { builder.disabled() }));

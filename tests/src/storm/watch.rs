@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use aarch64_kprobes::probe::Entry;
+use aarch64_kprobes::probe::CallArguments;
 use aarch64_kprobes::{Call, Decision, Hit};
 use runtime::task;
 
@@ -122,8 +122,8 @@ pub extern "C" fn before(hit: &mut Hit<'_>) {
 }
 
 /// A handler before the instruction that sees what a call passes, where the instruction is the first of a function.
-pub extern "C" fn at_entry(entry: &Entry) {
-    armed_watch(entry.data()).before.fetch_add(1, Relaxed);
+pub extern "C" fn at_entry(call: &CallArguments) {
+    armed_watch(call.data()).before.fetch_add(1, Relaxed);
 }
 
 /// A handler before the instruction that sometimes hits probes itself.

@@ -4,7 +4,7 @@
 //! registers that this function would need on the stack.
 
 use aarch64_kprobes::exception::nofault;
-use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
+use aarch64_kprobes::probe::{Call, CallArguments, Decision, Hit};
 
 use super::Registers;
 use super::write::RecordedHit;
@@ -55,7 +55,7 @@ impl Seen for Hit<'_> {
     }
 }
 
-impl Seen for Entry {
+impl Seen for CallArguments {
     #[inline(always)]
     fn data(&self) -> usize {
         self.data()
@@ -63,7 +63,7 @@ impl Seen for Entry {
 
     #[inline(always)]
     fn registers(&self) -> Registers<'_> {
-        Registers::Entry(self)
+        Registers::Arguments(self)
     }
 
     #[inline(always)]
@@ -108,8 +108,8 @@ pub(crate) extern "C" fn hit(hit: &mut Hit<'_>) {
 
 /// Records that a function is called. Only for recorders whose arguments use no other registers than those of a call.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_called")]
-pub(crate) extern "C" fn called(entry: &Entry) {
-    record(entry);
+pub(crate) extern "C" fn called(call: &CallArguments) {
+    record(call);
 }
 
 /// Records that a function has returned.

@@ -6,7 +6,7 @@
 use core::ptr;
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
-use aarch64_kprobes::probe::Entry;
+use aarch64_kprobes::probe::CallArguments;
 
 use crate::fetch::{Register, RegisterPart, Word};
 
@@ -16,7 +16,7 @@ pub enum Registers<'a> {
     /// All registers.
     Frame(&'a TrapFrame),
     /// The registers of a call. Registration makes sure that the event uses no others.
-    Entry(&'a Entry),
+    Arguments(&'a CallArguments),
 }
 
 impl Registers<'_> {
@@ -27,10 +27,10 @@ impl Registers<'_> {
             // SAFETY: the frame begins with x0 to x30, sp, pc and pstate as consecutive words, and a `Register` is the
             // index of one of them.
             Self::Frame(frame) => unsafe { *ptr::from_ref(frame).cast::<u64>().add(register.place()) },
-            Self::Entry(entry) => match (entry.arguments().get(register.place()), register) {
+            Self::Arguments(call) => match (call.arguments().get(register.place()), register) {
                 (Some(argument), _) => *argument,
-                (None, Register::SP) => entry.stack_pointer(),
-                (None, other) => rest(entry, other),
+                (None, Register::SP) => call.stack_pointer(),
+                (None, other) => rest(call, other),
             },
         }
     }
@@ -57,24 +57,24 @@ impl Registers<'_> {
     pub(crate) fn irqs_masked(self) -> bool {
         match self {
             Self::Frame(frame) => frame.pstate & TrapFrame::IRQ_MASKED != 0,
-            Self::Entry(entry) => entry.irqs_masked(),
+            Self::Arguments(call) => call.irqs_masked(),
         }
     }
 }
 
 /// Returns a register of a call other than the arguments and sp. These are rarely used.
 #[inline(always)]
-fn rest(entry: &Entry, register: Register) -> u64 {
+fn rest(call: &CallArguments, register: Register) -> u64 {
     if register == Register::LINK {
-        entry.return_address()
+        call.return_address()
     } else if register == Register::FRAME {
-        entry.frame_pointer()
+        call.frame_pointer()
     } else if register == Register::PC {
-        entry.address() as u64
+        call.address() as u64
     } else if register == Register::INDIRECT_RESULT {
-        entry.indirect_result()
+        call.indirect_result()
     } else if register == Register::PLATFORM {
-        entry.platform_register()
+        call.platform_register()
     } else {
         0
     }

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use aarch64_kprobes::exception::nofault;
-use aarch64_kprobes::probe::{self, Call, Decision, Entry};
+use aarch64_kprobes::probe::{self, Call, CallArguments, Decision};
 
 use super::Registers;
 use super::action::{HitState, Walk};
@@ -144,7 +144,7 @@ impl Listener {
     ///
     /// The probe is one of [`InheritanceProbes`](crate::tracer::InheritanceProbes).
     #[inline(always)]
-    unsafe fn at<'a>(event: &Entry) -> (&'a Self, [u32; 2]) {
+    unsafe fn at<'a>(event: &CallArguments) -> (&'a Self, [u32; 2]) {
         // SAFETY: `InheritanceProbes` drops the listener after the probe, and the first argument is the address of the
         // event's fields, which are memory.
         unsafe {
@@ -159,7 +159,7 @@ impl Listener {
 
 /// Has a task that starts inherit the restriction of its parent.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_task_starts")]
-pub(crate) extern "C" fn task_starts(event: &Entry) {
+pub(crate) extern "C" fn task_starts(event: &CallArguments) {
     // SAFETY: `InheritanceProbes` alone registers this handler.
     let (listener, [parent, child]) = unsafe { Listener::at(event) };
     listener.inherited.starts(parent, child);
@@ -167,7 +167,7 @@ pub(crate) extern "C" fn task_starts(event: &Entry) {
 
 /// Forgets a task that ends.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_task_ends")]
-pub(crate) extern "C" fn task_ends(event: &Entry) {
+pub(crate) extern "C" fn task_ends(event: &CallArguments) {
     // SAFETY: `InheritanceProbes` alone registers this handler.
     let (listener, [task, _]) = unsafe { Listener::at(event) };
     listener.inherited.ends(task);
@@ -175,11 +175,11 @@ pub(crate) extern "C" fn task_ends(event: &Entry) {
 
 /// Keeps the stack of a task, if it is deeper than any that this CPU has seen.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_stack_entered")]
-pub(crate) extern "C" fn stack_entered(entry: &Entry) {
+pub(crate) extern "C" fn stack_entered(call: &CallArguments) {
     // SAFETY: `Traced::stacks` registers this handler with the address of stacks that its caller keeps until the probes
     // are dropped.
-    let usage = unsafe { &*core::ptr::with_exposed_provenance::<Usage>(entry.data()) };
-    let pointer = entry.stack_pointer();
+    let usage = unsafe { &*core::ptr::with_exposed_provenance::<Usage>(call.data()) };
+    let pointer = call.stack_pointer();
     let Some(deepest) = usage.0.get(Context::cpu_here()) else { return };
     // The kernel knows the stacks of tasks.
     let Some(stack) = probe::stack_around(pointer as usize) else { return };
@@ -188,8 +188,8 @@ pub(crate) extern "C" fn stack_entered(entry: &Entry) {
         return;
     }
     let context = Context::here();
-    let registers = Registers::Entry(entry);
-    let state = HitState { registers, context: &context, address: entry.address() as u64, faults: 0 };
+    let registers = Registers::Arguments(call);
+    let state = HitState { registers, context: &context, address: call.address() as u64, faults: 0 };
     let mut walk = Walk::new(&state, true);
     let mut next = Some((walk.first(), depth));
     deepest.note(depth, || {

@@ -77,8 +77,8 @@ impl InheritanceProbes {
         let listeners = AliasableBox::<[Listener]>::new(listeners);
         let data = |number: usize| core::ptr::from_ref(&listeners[number]).expose_provenance();
         let probes = [
-            Kprobe::at(start.address()).entry(tracer::task_starts).data(data(0)).register(),
-            Kprobe::at(end.address()).entry(tracer::task_ends).data(data(1)).register(),
+            Kprobe::at(start.address()).arguments(tracer::task_starts).data(data(0)).register(),
+            Kprobe::at(end.address()).arguments(tracer::task_ends).data(data(1)).register(),
         ];
         let [starts, ends] = probes.map(|probe| probe.map_err(InheritanceError::Refused));
         Ok(Self { _probes: [starts?, ends?], _listeners: listeners })

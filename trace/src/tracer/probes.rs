@@ -265,8 +265,9 @@ impl Traced {
     /// `usage` stays where it is until the probes are dropped.
     pub unsafe fn stacks(functions: &[u64], usage: &Usage) -> Result<Self, OutOfMemory> {
         let data = core::ptr::from_ref(usage).expose_provenance();
-        let probe =
-            |number: usize| Kprobe::at(functions[number] as usize).entry(tracer::stack_entered).data(data).disabled();
+        let probe = |number: usize| {
+            Kprobe::at(functions[number] as usize).arguments(tracer::stack_entered).data(data).disabled()
+        };
         let Registered { probes: calls, refused, .. } = registered(0..functions.len(), probe, Kprobe::register_all)?;
         Ok(Self { calls, returns: Vec::new(), _made: [None, None], _roles: None, refused })
     }
@@ -277,7 +278,7 @@ impl Traced {
         numbers: impl Iterator<Item = usize>,
     ) -> Result<Registered<Kprobe>, OutOfMemory> {
         let probe = |number: usize| {
-            let probe = Kprobe::at(functions[number] as usize).entry(handler::called).data(made.data()).disabled();
+            let probe = Kprobe::at(functions[number] as usize).arguments(handler::called).data(made.data()).disabled();
             match made.insertion(number) {
                 // SAFETY: `Traced` drops insertions, snippets and recorders after the probes.
                 Some(insertion) => unsafe { probe.snippet(insertion) },

@@ -4,7 +4,7 @@
 //! them, too. There is a function for each view of a hit. Generated code calls these functions by the AAPCS64. The
 //! audit cannot see these calls, so `[[generated]]` in `audit/console.toml` declares them.
 
-use aarch64_kprobes::probe::{Call, Entry, Hit};
+use aarch64_kprobes::probe::{Call, CallArguments, Hit};
 use kprobes_vm::hit as vm;
 
 use super::clause::{ArmedClause, ClauseHit, Registers};
@@ -18,11 +18,11 @@ fn perform(hit: &ClauseHit<'_, impl Registers>, number: u64, shared: &Shared) {
 }
 
 /// Executes an op for a handler that gets the registers that a call passes.
-pub(crate) extern "C" fn entered(entry: &Entry, number: u64, shared: &Shared) {
-    // SAFETY: compiled code passes on the `Entry` that it was given, and `super::super::attach` registers it with the
-    // address of an armed clause that outlives the probe.
-    let armed = unsafe { ArmedClause::at(entry.data()) };
-    perform(&ClauseHit { armed, registers: entry, return_address: None, result: 0 }, number, shared);
+pub(crate) extern "C" fn entered(call: &CallArguments, number: u64, shared: &Shared) {
+    // SAFETY: compiled code passes on the `CallArguments` that it was given, and `super::super::attach` registers it
+    // with the address of an armed clause that outlives the probe.
+    let armed = unsafe { ArmedClause::at(call.data()) };
+    perform(&ClauseHit { armed, registers: call, return_address: None, result: 0 }, number, shared);
 }
 
 /// Executes an op for a handler that gets all registers.

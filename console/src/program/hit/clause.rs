@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
-use aarch64_kprobes::probe::{self, Call, Entry};
+use aarch64_kprobes::probe::{self, Call, CallArguments};
 use kprobes_trace::context::Context;
 use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::ir::Register;
@@ -93,7 +93,7 @@ impl Registers for TrapFrame {
 
 /// A register that a call does not pass reads as 0. Clauses that need such a register do not run in
 /// [`Handlers::entered`](super::handler::Handlers::entered).
-impl Registers for Entry {
+impl Registers for CallArguments {
     #[inline(always)]
     fn register(&self, register: Register) -> u64 {
         match register {
@@ -108,7 +108,7 @@ impl Registers for Entry {
     }
 }
 
-/// Returns whether a call passes this register, so that an [`Entry`] has it.
+/// Returns whether a call passes this register, so that [`CallArguments`] have it.
 pub(crate) fn is_passed(register: Register) -> bool {
     match register {
         Register::X(number) => matches!(number, 0..=8 | 29 | 30),

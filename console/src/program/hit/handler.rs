@@ -1,7 +1,9 @@
 //! The handlers that interpret clauses, which the engine calls. The data of each probe is the address of its
 //! [`ArmedClause`].
 
-use aarch64_kprobes::probe::{ArgumentHandler, Call, Decision, Entry, EntryHandler, Hit, PreHandler, ReturnHandler};
+use aarch64_kprobes::probe::{
+    ArgumentHandler, Call, CallArguments, Decision, EntryHandler, Hit, PreHandler, ReturnHandler,
+};
 
 use super::clause::{ArmedClause, ClauseHit};
 
@@ -25,11 +27,11 @@ pub(crate) const INTERPRETER: Handlers = Handlers { entered, reached, left, retu
 
 /// Runs a clause at the first instruction of a function, with the registers that a call passes.
 #[unsafe(link_section = ".kprobes.text.handlers.program_entered")]
-pub(crate) extern "C" fn entered(entry: &Entry) {
+pub(crate) extern "C" fn entered(call: &CallArguments) {
     // SAFETY: only `super::super::attach` registers this function, with the address of an armed clause that outlives
     // the probe.
-    let armed = unsafe { ArmedClause::at(entry.data()) };
-    ClauseHit { armed, registers: entry, return_address: None, result: 0 }.run();
+    let armed = unsafe { ArmedClause::at(call.data()) };
+    ClauseHit { armed, registers: call, return_address: None, result: 0 }.run();
 }
 
 /// Runs a clause at an instruction.

@@ -7,11 +7,12 @@
 //! same way (`hit::stub`), and its common routine, `kprobes_lean` in `trampoline/hit.S`, counts hits and recognizes
 //! running handlers like that of full stubs.
 //!
-//! The routine calls the handler with an [`Entry`], which lies on the stack of the probed code, directly below its
-//! stack pointer. The function finds in x0 to x8, x18, x29 and x30 the values that the handler leaves in the `Entry`. A
-//! user's handler can only read it; handlers of the engine may replace the return address.
+//! The routine calls the handler with the [`CallArguments`], which lie on the stack of the probed code, directly below
+//! its stack pointer. The function finds in x0 to x8, x18, x29 and x30 the values that the handler leaves there. A
+//! user's handler can only read them; handlers of the engine may replace the return address.
 //!
-//! Without a lean stub, [`call`] calls the same handler, with an `Entry` that is filled from the trap frame of the hit.
+//! Without a lean stub, [`call`] calls the same handler, with `CallArguments` that are filled from the trap frame of
+//! the hit.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -24,13 +25,13 @@ use crate::exception::TrapFrame;
 
 called_by_assembly! {
     /// Called at the entry of a function, before its first instruction. [`Hit`] says what a handler may do.
-    pub type ArgumentHandler = fn(&Entry);
+    pub type ArgumentHandler = fn(&CallArguments);
 }
 
-/// A call of a function, as it begins.
+/// What the call of a function passes, as an [`ArgumentHandler`] sees it.
 #[derive(Debug)]
 #[repr(C, align(16))]
-pub struct Entry {
+pub struct CallArguments {
     /// x29, followed by x30: a frame record (AAPCS64, section 6.4.6), to which x29 points while a handler runs.
     frame_pointer: u64,
     pub(super) return_address: Cell<u64>,
@@ -38,34 +39,34 @@ pub struct Entry {
     indirect_result: u64,
     /// x18, to which a platform may give a meaning.
     platform_register: u64,
-    /// For the routine of lean stubs. In an entry that was filled from a trap frame: the stack pointer of the probed
+    /// For the routine of lean stubs. If the arguments were filled from a trap frame: the stack pointer of the probed
     /// code.
     cpu: *const Cpu,
     armed: Cell<*const ArmedProbe>,
-    /// Where the routine returns to; 0 in an entry that was filled from a trap frame.
+    /// Where the routine returns to; 0 if the arguments were filled from a trap frame.
     link: u64,
-    /// PSTATE.DAIF of the probed code, at its position in SPSR_EL1. In an entry that was filled from a trap frame: all
+    /// PSTATE.DAIF of the probed code, at its position in SPSR_EL1. If the arguments were filled from a trap frame: all
     /// of PSTATE.
     masks: u64,
 }
 
-impl Entry {
+impl CallArguments {
     // For the assembly, and for the builder of stubs.
     pub(crate) const SIZE: usize = size_of::<Self>();
     #[cfg(target_os = "none")]
-    pub(super) const ARGUMENTS: usize = offset_of!(Self, arguments);
+    pub(super) const X0: usize = offset_of!(Self, arguments);
     #[cfg(target_os = "none")]
     pub(super) const CPU: usize = offset_of!(Self, cpu);
     #[cfg(target_os = "none")]
     pub(super) const LINK: usize = offset_of!(Self, link);
 
-    /// Byte offsets that lead from the address of an entry to the word that the probe was registered with: load the
-    /// address at the first offset, from there the address at the second, and from there the word at the third. For
+    /// Byte offsets that lead from the address of the arguments to the word that the probe was registered with: load
+    /// the address at the first offset, from there the address at the second, and from there the word at the third. For
     /// handlers whose code is generated while the kernel runs.
     #[doc(hidden)]
     pub const DATA: [u16; 3] = ArmedProbe::data_path(offset_of!(Self, armed));
 
-    /// Returns the offset of register `xN` in an entry, in bytes; `None` if an entry does not contain it.
+    /// Returns the offset of register `xN` in this structure, in bytes; `None` if it does not contain the register.
     #[doc(hidden)]
     #[must_use]
     pub const fn offset_of(register: u8) -> Option<u16> {
@@ -80,17 +81,18 @@ impl Entry {
         Some(offset as u16)
     }
 
-    /// Calls `act` with the call of a function that is entered with the registers of `frame`, for the probe of `armed`,
-    /// a pointer that may be used for the point as well if the armed probe is its first one.
+    /// Calls `act` with the arguments of a call that enters a function with the registers of `frame`, for the probe of
+    /// `armed`, a pointer that may be used for the point as well if the armed probe is its first one.
     ///
-    /// The entry is passed by reference and never moved, because a move may be a call of `memcpy`, which can be probed.
+    /// The arguments are passed by reference and never moved, because a move may be a call of `memcpy`, which can be
+    /// probed.
     ///
     /// # Safety
     ///
     /// The armed probe is there until this returns.
     #[inline(always)]
     pub(in crate::probe) unsafe fn with(frame: &TrapFrame, armed: *const ArmedProbe, act: ArgumentHandler) {
-        let mut entry = Self {
+        let mut passed = Self {
             frame_pointer: frame.x[29],
             return_address: Cell::new(frame.x[30]),
             arguments: [0; 8],
@@ -101,15 +103,15 @@ impl Entry {
             link: 0,
             masks: frame.pstate,
         };
-        copy_registers(&mut entry.arguments, frame);
-        act(&entry);
+        copy_registers(&mut passed.arguments, frame);
+        act(&passed);
     }
 
     #[inline]
     fn armed(&self) -> &ArmedProbe {
         // SAFETY: the routine that calls a handler stores the address of its armed probe there. Armed probes are freed
-        // only after every CPU has been held outside the hit path. The handler runs in the hit path, and the entry does
-        // not outlive it.
+        // only after every CPU has been held outside the hit path. The handler runs in the hit path, and the arguments
+        // do not outlive it.
         unsafe { &*self.armed.get() }
     }
 
@@ -192,19 +194,19 @@ pub(super) fn copy_registers(to: &mut [u64; 8], frame: &TrapFrame) {
 }
 
 const _: () = {
-    assert!(offset_of!(Entry, return_address) == 8 && offset_of!(Entry, indirect_result) == 80);
-    assert!(offset_of!(Entry, armed) == offset_of!(Entry, cpu) + 8);
-    assert!(offset_of!(Entry, masks) == offset_of!(Entry, link) + 8);
+    assert!(offset_of!(CallArguments, return_address) == 8 && offset_of!(CallArguments, indirect_result) == 80);
+    assert!(offset_of!(CallArguments, armed) == offset_of!(CallArguments, cpu) + 8);
+    assert!(offset_of!(CallArguments, masks) == offset_of!(CallArguments, link) + 8);
 };
 
 called_by_assembly! {
-    /// The pre-handler of a probe whose handler takes an [`Entry`], if the probe has no lean stub.
+    /// The pre-handler of a probe with an [`ArgumentHandler`], if the probe has no lean stub.
     #[inline(never)]
     pub(crate) fn call(hit: &mut Hit<'_>) {
         let armed = ArmedProbe::of(hit);
-        if let Handlers::Kprobe { pre: Pre::Entry(handler), .. } = armed.probe.handlers {
+        if let Handlers::Kprobe { pre: Pre::Arguments(handler), .. } = armed.probe.handlers {
             // SAFETY: this is the hit path. Armed probes are freed only after every CPU has been held outside of it.
-            unsafe { Entry::with(hit.frame(), ArmedProbe::place(hit), handler) };
+            unsafe { CallArguments::with(hit.frame(), ArmedProbe::place(hit), handler) };
         }
     }
 }
@@ -214,15 +216,15 @@ called_by_assembly! {
     /// CPU had entered the stub. Calls the handlers of the probes that a lean stub can serve; the others, which were
     /// armed after the hit had begun, do not miss it.
     #[inline(never)]
-    pub(crate) fn call_earlier(entry: &Entry) {
+    pub(crate) fn call_earlier(call: &CallArguments) {
         // SAFETY: this is the hit path, and the routine of lean stubs passes the first armed probe of the point.
-        let point = unsafe { Point::beginning_with(entry.armed.get()) };
+        let point = unsafe { Point::beginning_with(call.armed.get()) };
         let cpu = Cpu::current();
         for armed in point.armed_probes() {
-            if let Handlers::Kprobe { pre: Pre::Entry(handler), post: None } = armed.probe.handlers {
+            if let Handlers::Kprobe { pre: Pre::Arguments(handler), post: None } = armed.probe.handlers {
                 armed.counters.hit(cpu);
-                entry.armed.set(armed);
-                handler(entry);
+                call.armed.set(armed);
+                handler(call);
             }
         }
     }
