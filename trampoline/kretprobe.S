@@ -1,7 +1,7 @@
 // The trampolines that return-probed functions return to.
 //
 // Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* in `Instance`, RETURNS_* in
-// `ReturnProbe`, RETURN_* in `Return`, LEAN_DISTANCE between the two trampolines, in which only one bit is set,
+// `ReturnProbe`, RESULT_* in `CallResult`, LEAN_DISTANCE between the two trampolines, in which only one bit is set,
 // TRAMPOLINES_SIZE, twice that, and those of hit.S.
 //
 // The hit at the entry has replaced the true return address by the address of one of the trampolines, so a RET arrives
@@ -206,7 +206,7 @@ kretprobe_move:
     b       kretprobe_load
     .size   kretprobe_trampoline, . - kretprobe_trampoline
 
-// What `kretprobe_lean` goes on at for a return probe whose handler sees only a `Return`.
+// What `kretprobe_lean` goes on at for a return probe whose handler sees only a `CallResult`.
 // In: as at a snippet. Out: at the true return address, with all registers that a snippet may not change as they were.
     .balign 64
     .global kretprobe_result
@@ -214,31 +214,31 @@ kretprobe_move:
 kretprobe_result:
     ldr     x10, [x15, #{INSTANCE_OWNER}]
     ldp     x13, x12, [x10, #{RETURNS_COUNTERS}] // the count, the handler
-    stp     x29, x11, [sp, #-{RETURN_SIZE}]!
+    stp     x29, x11, [sp, #-{RESULT_SIZE}]!
     mov     x29, sp
-    stp     x0, x1, [sp, #{RETURN_RESULTS}]
-    stp     x2, x3, [sp, #{RETURN_RESULTS} + 16]
-    stp     x4, x5, [sp, #{RETURN_RESULTS} + 32]
-    stp     x6, x7, [sp, #{RETURN_RESULTS} + 48]
-    stp     x8, x18, [sp, #{RETURN_RESULTS} + 64]
-    stp     x9, x15, [sp, #{RETURN_CPU}]
-    stp     x16, x17, [sp, #{RETURN_CPU} + 16]
+    stp     x0, x1, [sp, #{RESULT_X0}]
+    stp     x2, x3, [sp, #{RESULT_X0} + 16]
+    stp     x4, x5, [sp, #{RESULT_X0} + 32]
+    stp     x6, x7, [sp, #{RESULT_X0} + 48]
+    stp     x8, x18, [sp, #{RESULT_X0} + 64]
+    stp     x9, x15, [sp, #{RESULT_CPU}]
+    stp     x16, x17, [sp, #{RESULT_CPU} + 16]
     str     x15, [x9]                       // busy: not 0, and bit 0 clear
     ldr     x11, [x9, x13]
     add     x11, x11, #1
     str     x11, [x9, x13]
     mov     x0, sp
     blr     x12
-    ldp     x9, x15, [sp, #{RETURN_CPU}]
-    ldp     x16, x17, [sp, #{RETURN_CPU} + 16]
+    ldp     x9, x15, [sp, #{RESULT_CPU}]
+    ldp     x16, x17, [sp, #{RESULT_CPU} + 16]
     str     xzr, [x9]
     ldr     x14, [x15, #{INSTANCE_SPARE}]
-    ldp     x8, x18, [sp, #{RETURN_RESULTS} + 64]
-    ldp     x6, x7, [sp, #{RETURN_RESULTS} + 48]
-    ldp     x4, x5, [sp, #{RETURN_RESULTS} + 32]
-    ldp     x2, x3, [sp, #{RETURN_RESULTS} + 16]
-    ldp     x0, x1, [sp, #{RETURN_RESULTS}]
-    ldr     x29, [sp], #{RETURN_SIZE}
+    ldp     x8, x18, [sp, #{RESULT_X0} + 64]
+    ldp     x6, x7, [sp, #{RESULT_X0} + 48]
+    ldp     x4, x5, [sp, #{RESULT_X0} + 32]
+    ldp     x2, x3, [sp, #{RESULT_X0} + 16]
+    ldp     x0, x1, [sp, #{RESULT_X0}]
+    ldr     x29, [sp], #{RESULT_SIZE}
     kretprobe_lean_end_call
     msr     daif, x17
     ret

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
 
-use aarch64_kprobes::probe::{CallArguments, KprobeBuilder, KretprobeBuilder, Mode, Registration, Return};
+use aarch64_kprobes::probe::{CallArguments, CallResult, KprobeBuilder, KretprobeBuilder, Mode, Registration};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
 use kprobes_console::program::{ProgramRefusal, RunningProgram};
 use kprobes_console::{symbol, tracing};
@@ -424,7 +424,7 @@ extern "C" fn entered(_: &CallArguments) {}
 
 extern "C" fn returned(_: &mut Call<'_>) {}
 
-extern "C" fn see_result(_: &Return) {}
+extern "C" fn see_result(_: &CallResult) {}
 
 extern "C" fn follow(_: &mut Call<'_>) -> Decision {
     Decision::Follow

@@ -38,7 +38,7 @@ pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
 pub use hit::arguments::{ArgumentHandler, CallArguments};
 pub use hit::cpu::{Cpu as CpuState, CpuStates};
-pub use hit::result::{ResultHandler, Return};
+pub use hit::result::{CallResult, ResultHandler};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
 #[cfg(feature = "watchpoints")]
 pub use hit::watch::{WatchHandler, WatchHit};

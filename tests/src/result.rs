@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::{mem, ptr};
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::probe::{self, Fallback, Mode, Return};
+use aarch64_kprobes::probe::{self, CallResult, Fallback, Mode};
 use aarch64_kprobes::{Call, Decision, Kretprobe};
 use alloc::vec::Vec;
 use kprobes_console::symbol;
@@ -37,13 +37,13 @@ static LEAN: AtomicU64 = AtomicU64::new(0);
 /// The values that a handler saw: x0 to x7, x29, the return address, sp, the function, and the data of the probe.
 static SHOWN: IrqLock<[u64; 13]> = IrqLock::new([0; 13]);
 
-/// Counts the handler if its `Return` lies directly below the stack pointer of the probed code.
-fn note(returned: &Return) {
-    let end = ptr::from_ref(returned).addr() + size_of::<Return>();
+/// Counts the handler if its `CallResult` lies directly below the stack pointer of the probed code.
+fn note(returned: &CallResult) {
+    let end = ptr::from_ref(returned).addr() + size_of::<CallResult>();
     LEAN.fetch_add(u64::from(end as u64 == returned.stack_pointer()), Relaxed);
 }
 
-extern "C" fn add_value(returned: &Return) {
+extern "C" fn add_value(returned: &CallResult) {
     note(returned);
     SEEN.fetch_add(returned.return_value(), Relaxed);
 }
@@ -62,7 +62,7 @@ fn spoil() {
     }
 }
 
-extern "C" fn show(returned: &Return) {
+extern "C" fn show(returned: &CallResult) {
     note(returned);
     let mut shown = SHOWN.lock();
     shown[..8].copy_from_slice(returned.results());
@@ -116,7 +116,7 @@ test!(
 test!(
     fn interrupts_are_masked_in_handlers_and_as_they_were_after() {
         static WERE_MASKED: AtomicBool = AtomicBool::new(false);
-        extern "C" fn look(returned: &Return) {
+        extern "C" fn look(returned: &CallResult) {
             note(returned);
             SEEN.store(fixture::READ_MASKS.call(0), Relaxed);
             WERE_MASKED.store(returned.irqs_masked(), Relaxed);
@@ -141,7 +141,7 @@ test!(
 
 test!(
     fn all_is_saved_where_less_is_not_known_to_do() {
-        extern "C" fn spoil_all(returned: &Return) {
+        extern "C" fn spoil_all(returned: &CallResult) {
             add_value(returned);
             spoil();
         }
@@ -193,7 +193,7 @@ test!(
     fn a_function_that_ends_in_a_call_returns_to_both_probes() {
         /// The return addresses that the handlers have got.
         static ADDRESSES: IrqLock<Vec<usize>> = IrqLock::new(Vec::new());
-        extern "C" fn keep_address(returned: &Return) {
+        extern "C" fn keep_address(returned: &CallResult) {
             add_value(returned);
             ADDRESSES.lock().push(returned.return_address());
         }
@@ -259,7 +259,7 @@ test!(
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         /// Whether the probe of a round is registered.
         static IS_REGISTERED: [AtomicBool; ROUNDS] = [const { AtomicBool::new(false) }; ROUNDS];
-        extern "C" fn see(returned: &Return) {
+        extern "C" fn see(returned: &CallResult) {
             add_value(returned);
             assert!(IS_REGISTERED[returned.data()].load(Relaxed), "called after its probe was unregistered");
         }
@@ -301,7 +301,7 @@ test!(
 test!(
     fn a_handler_sees_the_callers_in_its_backtrace() {
         static TRACE: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
-        extern "C" fn trace(returned: &Return) {
+        extern "C" fn trace(returned: &CallResult) {
             note(returned);
             for (place, address) in TRACE.iter().zip(backtrace::current().addresses()) {
                 place.store(address as u64, Relaxed);
@@ -338,7 +338,7 @@ test!(
         static ROUTINE: AtomicU64 = AtomicU64::new(0);
         static PLACES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
         // The routine has not stored anything yet.
-        extern "C" fn trace(returned: &Return) {
+        extern "C" fn trace(returned: &CallResult) {
             note(returned);
             let mut frame = TrapFrame::ZERO;
             (frame.pc, frame.sp, frame.x[29]) =

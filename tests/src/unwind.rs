@@ -12,7 +12,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::encode::compute::Branch;
-use aarch64_kprobes::probe::{self, CallArguments, Insertion, Mode, Return, Snippet, Step};
+use aarch64_kprobes::probe::{self, CallArguments, CallResult, Insertion, Mode, Snippet, Step};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe};
 use kprobes_console::symbol;
 use runtime::memory::layout;
@@ -100,7 +100,7 @@ type Probe = Box<dyn Counted>;
 extern "C" fn before(_: &mut Hit<'_>) {}
 extern "C" fn after(_: &mut Hit<'_>) {}
 extern "C" fn entered(_: &CallArguments) {}
-extern "C" fn see_result(_: &Return) {}
+extern "C" fn see_result(_: &CallResult) {}
 
 /// Changes nothing, but takes mutable access to the registers.
 extern "C" fn write(hit: &mut Hit<'_>) {

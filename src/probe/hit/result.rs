@@ -3,11 +3,11 @@
 //! After a call, x9 to x17 and the flags hold no value that is needed (AAPCS64, section 6.1), unless the code of a
 //! caller shows otherwise ([`Live`](crate::insn::Live)), and any handler preserves x19 to x28, as every function does.
 //! So where a function returns to `kretprobe_lean`, `kretprobe_result` in `trampoline/kretprobe.S` saves and restores
-//! the other registers only, and calls the handler with a [`Return`]. It lies on the stack of the probed code, directly
-//! below its stack pointer.
+//! the other registers only, and calls the handler with a [`CallResult`]. It lies on the stack of the probed code,
+//! directly below its stack pointer.
 //!
-//! Where a function returns to `kretprobe_trampoline`, [`call`] calls the same handler, with a `Return` that is filled
-//! from the trap frame.
+//! Where a function returns to `kretprobe_trampoline`, [`call`] calls the same handler, with a `CallResult` that is
+//! filled from the trap frame.
 
 use core::mem::offset_of;
 use core::ptr;
@@ -23,13 +23,13 @@ use crate::platform;
 called_by_assembly! {
     /// Called when a function has returned, before its caller continues. [`Hit`](super::Hit) says what a handler may
     /// do.
-    pub type ResultHandler = fn(&Return);
+    pub type ResultHandler = fn(&CallResult);
 }
 
-/// A call of a return-probed function that has returned, as a handler sees it that changes nothing.
+/// What a return-probed function has returned, as a [`ResultHandler`] sees it.
 #[derive(Debug)]
 #[repr(C, align(16))]
-pub struct Return {
+pub struct CallResult {
     /// x29, followed by the address at which the task goes on: a frame record (AAPCS64, section 6.4.6), to which x29
     /// points while a handler runs.
     frame_pointer: u64,
@@ -39,28 +39,28 @@ pub struct Return {
     _x8: u64,
     /// x18, to which a platform may give a meaning.
     platform_register: u64,
-    /// For the routine; null in a return that was filled from a trap frame.
+    /// For the routine; null if the result was filled from a trap frame.
     cpu: *const Cpu,
     instance: *const Instance,
-    /// For the routine: the value of TPIDR_EL1. In a return that was filled from a trap frame: the stack pointer.
+    /// For the routine: the value of TPIDR_EL1. If the result was filled from a trap frame: the stack pointer.
     thread: u64,
-    /// PSTATE.DAIF of the probed code, at its position in SPSR_EL1. In a return that was filled from a trap frame: all
-    /// of PSTATE.
+    /// PSTATE.DAIF of the probed code, at its position in SPSR_EL1. If the result was filled from a trap frame: all of
+    /// PSTATE.
     masks: u64,
 }
 
-impl Return {
+impl CallResult {
     // For the assembly: the size, and byte offsets.
     #[cfg(target_os = "none")]
     pub(super) const SIZE: usize = size_of::<Self>();
     #[cfg(target_os = "none")]
-    pub(super) const RESULTS: usize = offset_of!(Self, results);
+    pub(super) const X0: usize = offset_of!(Self, results);
     #[cfg(target_os = "none")]
     pub(super) const CPU: usize = offset_of!(Self, cpu);
 
-    /// Calls `handler` with the return of the call of `instance`, whose registers are in `frame`.
+    /// Calls `handler` with the result of the call of `instance`, whose registers are in `frame`.
     ///
-    /// The return is passed by reference and never moved, because a move may be a call of `memcpy`, which can be
+    /// The result is passed by reference and never moved, because a move may be a call of `memcpy`, which can be
     /// probed.
     #[inline(always)]
     fn with(frame: &TrapFrame, instance: &Instance, handler: ResultHandler) {
@@ -82,7 +82,7 @@ impl Return {
     #[inline]
     fn probe(&self) -> &ReturnProbe {
         // SAFETY: the address is that of the instance of this call, from the routine that calls the handler or from
-        // `with`. The instance is in the list of the task until the handler has returned, and so held, and the return
+        // `with`. The instance is in the list of the task until the handler has returned, and so held, and the result
         // does not outlive the handler.
         unsafe { &*self.instance }.owner()
     }
@@ -158,21 +158,21 @@ impl Return {
 }
 
 const _: () = {
-    assert!(offset_of!(Return, results) == 16 && offset_of!(Return, _x8) == 80);
-    assert!(offset_of!(Return, platform_register) == 88);
-    assert!(offset_of!(Return, instance) == offset_of!(Return, cpu) + 8);
-    assert!(offset_of!(Return, thread) == offset_of!(Return, cpu) + 16);
-    assert!(offset_of!(Return, masks) == offset_of!(Return, cpu) + 24);
+    assert!(offset_of!(CallResult, results) == 16 && offset_of!(CallResult, _x8) == 80);
+    assert!(offset_of!(CallResult, platform_register) == 88);
+    assert!(offset_of!(CallResult, instance) == offset_of!(CallResult, cpu) + 8);
+    assert!(offset_of!(CallResult, thread) == offset_of!(CallResult, cpu) + 16);
+    assert!(offset_of!(CallResult, masks) == offset_of!(CallResult, cpu) + 24);
 };
 
 called_by_assembly! {
-    /// The handler of a return probe whose own handler takes a [`Return`], where a function returns to
+    /// The handler of a return probe with a [`ResultHandler`], where a function returns to
     /// `kretprobe_trampoline`.
     #[inline(never)]
     pub(crate) fn call(call: &mut Call<'_>) {
         let instance = call.instance();
         if let Some(handler) = instance.owner().result() {
-            Return::with(call.frame(), instance, handler);
+            CallResult::with(call.frame(), instance, handler);
         }
     }
 }

@@ -329,7 +329,7 @@ impl ReturnProbe {
         }
     }
 
-    /// Returns the handler that is called with a [`Return`](super::result::Return), if the probe has one.
+    /// Returns the handler that is called with a [`CallResult`](super::result::CallResult), if the probe has one.
     #[inline]
     pub(crate) fn result(&self) -> Option<ResultHandler> {
         self.result
@@ -649,12 +649,12 @@ pub(crate) unsafe fn true_return_address(calls: &TaskCalls, floor: u64) -> Optio
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::probe::hit::result::Return;
+    use crate::probe::hit::result::CallResult;
     use crate::probe::kretprobe::make_pool;
 
     #[test]
     fn calls_that_begin_while_a_probe_goes_have_the_trampoline_that_they_had() {
-        fn handle(_: &Return) {}
+        fn handle(_: &CallResult) {}
         let probe = || ReturnProbe::new(0x1000, None, Returned::Result(handle), make_pool(1, 0).unwrap(), false);
         // A caller needs registers that the lean one uses.
         let full = probe();

@@ -14,7 +14,7 @@ mod routines {
     use crate::probe::hit::cpu::Cpu;
     use crate::probe::hit::instance::Instance;
     use crate::probe::hit::point::Point;
-    use crate::probe::hit::result::Return;
+    use crate::probe::hit::result::CallResult;
     use crate::probe::hit::returns::{FOLLOW_SIZE, ReturnProbe};
     use crate::probe::hit::stub::{CELL, Form};
     use crate::probe::hit::table::{PAGE_SHIFT, TABLE, Table};
@@ -48,9 +48,9 @@ mod routines {
         INSTANCE_OWNER = const Instance::OWNER,
         RETURNS_HANDLER = const ReturnProbe::HANDLER,
         RETURNS_COUNTERS = const ReturnProbe::COUNTERS,
-        RETURN_SIZE = const Return::SIZE,
-        RETURN_RESULTS = const Return::RESULTS,
-        RETURN_CPU = const Return::CPU,
+        RESULT_SIZE = const CallResult::SIZE,
+        RESULT_X0 = const CallResult::X0,
+        RESULT_CPU = const CallResult::CPU,
         LEAN_DISTANCE = const super::LEAN_DISTANCE,
         TRAMPOLINES_SIZE = const 1 << super::SHIFT,
         FOLLOW_SIZE = const FOLLOW_SIZE,
@@ -154,7 +154,7 @@ pub(crate) fn lean_leave_address(changed: Registers) -> u64 {
 }
 
 /// Returns the virtual address at which `kretprobe_lean` goes on for a handler that sees a
-/// [`Return`](super::result::Return).
+/// [`CallResult`](super::result::CallResult).
 #[inline]
 pub(crate) fn result_address() -> u64 {
     &raw const routines::kretprobe_result as u64
