@@ -30,7 +30,7 @@ use kprobes_random::Random;
 use kprobes_symbols::names::matches;
 use kprobes_vm::hit::{self, Machine};
 use kprobes_vm::ir::{Op, Operand, Register, Word};
-use kprobes_vm::jit::{Base, Clock, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
+use kprobes_vm::jit::{Base, Clock, Directory, Kernel, MachineCode, Path, Source, WORDS_MAX, compile};
 use kprobes_vm::maps::{Limits, Store};
 use runtime::memory::{self, layout};
 use runtime::sync::IrqMask;
@@ -252,7 +252,7 @@ impl Memory {
         Self(memory::allocate_executable(bytes, false).expect("there is memory"))
     }
 
-    fn fill(&self, compiled: &Compiled) {
+    fn fill(&self, compiled: &MachineCode) {
         for (page, words) in compiled.words.chunks(layout::PAGE_SIZE / 4).enumerate() {
             arena::write(self.0 + page * layout::PAGE_SIZE, words);
         }
@@ -287,7 +287,7 @@ impl Memory {
 /// A program that was run in both ways for the same hits.
 struct Outcome {
     interpreted: Box<Loaded>,
-    compiled: Compiled,
+    compiled: MachineCode,
     /// The reports of the interpreter and of the compiled code.
     expected: String,
     found: String,

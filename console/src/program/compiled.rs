@@ -217,7 +217,7 @@ impl Clauses {
 
     /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words.
     /// They are compiled again; `None` if there is no memory for that.
-    pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, jit::Compiled)> {
+    pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, jit::MachineCode)> {
         let handlers = match view {
             View::Arguments => &self.of_calls,
             View::Frame => &self.of_frames,

@@ -5,7 +5,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use kprobes_vm::ir::{Code, Register};
-use kprobes_vm::jit::{Base, Clock, Compiled, Directory, Kernel, Path, Source, compile};
+use kprobes_vm::jit::{Base, Clock, Directory, Kernel, MachineCode, Path, Source, compile};
 use kprobes_vm::maps::{Limits, Store};
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
@@ -39,12 +39,12 @@ pub(super) const KERNEL: Kernel = Kernel {
     context: 0x6000,
 };
 
-fn compiled(code: &Code, store: &Store) -> Compiled {
+fn compiled(code: &Code, store: &Store) -> MachineCode {
     compile(code, 0, store, &Directory::new(store).unwrap(), &KERNEL).unwrap()
 }
 
 /// Disassembles the instructions.
-fn decoded(compiled: &Compiled) -> Vec<String> {
+fn decoded(compiled: &MachineCode) -> Vec<String> {
     let text = |word: &u32| {
         let bytes = word.to_le_bytes();
         InstDecoder::default().decode(&mut U8Reader::new(&bytes)).expect("an instruction").to_string()

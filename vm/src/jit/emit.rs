@@ -10,7 +10,7 @@ use super::allocation::{Allocation, each, successors};
 use super::assembler::Label;
 use super::compute::condition;
 use super::{
-    Allocations, Assembler, BUCKET, Call, Compiled, Directory, FRAME, HIT, Kernel, LEFT, ONE, OTHER, ROW, Refused,
+    Allocations, Assembler, BUCKET, Call, Directory, FRAME, HIT, Kernel, LEFT, MachineCode, ONE, OTHER, ROW, Refused,
     WORDS_MAX, ZERO, load,
 };
 use crate::ir::{Code, Op, Operand, Routine, Touched, Word};
@@ -86,7 +86,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Writes the whole clause.
-    pub fn emit(mut self) -> Result<Compiled, Refused> {
+    pub fn emit(mut self) -> Result<MachineCode, Refused> {
         self.over();
         let mut falls = true;
         for (number, op) in self.routine.ops.iter().enumerate() {
@@ -109,7 +109,7 @@ impl<'a> Emitter<'a> {
         if words.len() > WORDS_MAX {
             return Err(Refused::Long);
         }
-        Ok(Compiled { words, instructions, stack_bytes, calls: self.calls })
+        Ok(MachineCode { words, instructions, stack_bytes, calls: self.calls })
     }
 
     /// Schedules `code` to be written after the clause.

@@ -2,7 +2,7 @@
 //!
 //! Each clause becomes a function, a handler, which is called with the address of the kernel's description of a hit in
 //! x0 (AAPCS64). A [`Kernel`] tells the compiler what that address points to, and where everything else is found. The
-//! instructions, and the calls that they make, are a [`Compiled`].
+//! instructions, and the calls that they make, are its [`MachineCode`].
 //!
 //! # What is compiled, and what is called
 //!
@@ -189,9 +189,9 @@ pub struct Call {
     pub to: u64,
 }
 
-/// A compiled clause.
+/// The instructions of a compiled clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compiled {
+pub struct MachineCode {
     /// The words. They run at any multiple of 8, if branch targets are not checked there. The handler begins with the
     /// first word.
     pub words: Vec<u32>,
@@ -268,7 +268,7 @@ pub fn compile(
     store: &Store,
     directory: &Directory,
     kernel: &Kernel,
-) -> Result<Compiled, Refused> {
+) -> Result<MachineCode, Refused> {
     let routine = code.routines.get(clause).ok_or(Refused::NoClause(clause))?;
     if store.per_cpu.len() < kernel.cpus {
         return Err(Refused::Cpus { store: store.per_cpu.len(), kernel: kernel.cpus });
@@ -278,9 +278,9 @@ pub fn compile(
         return Err(Refused::Loop);
     }
     let allocations = Allocations::new(code, &routine.ops, VARIABLES)?;
-    let compiled = Emitter::new(code, clause, routine, store, directory, kernel, allocations)?.emit()?;
-    compiled.verify(|to| to == kernel.perform, Reach { store, directory, cpu: kernel.cpu })?;
-    Ok(compiled)
+    let machine_code = Emitter::new(code, clause, routine, store, directory, kernel, allocations)?.emit()?;
+    machine_code.verify(|to| to == kernel.perform, Reach { store, directory, cpu: kernel.cpu })?;
+    Ok(machine_code)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use aarch64_kprobes::insn::{Instruction, Op, RegisterAccess, Registers, Shift, V
 
 use super::call::{ENTER, LEAVE};
 use super::verify::{CALLS, search_offset, target};
-use super::{BUCKET, Base, Compiled, Directory, HIT, HOLDER, ONE, OTHER, Path, ROW, Refused, SLOT, TAKEN, ZERO};
+use super::{BUCKET, Base, Directory, HIT, HOLDER, MachineCode, ONE, OTHER, Path, ROW, Refused, SLOT, TAKEN, ZERO};
 use crate::maps::Store;
 use value::{Area, Value};
 
@@ -106,11 +106,11 @@ impl Reach<'_> {
     /// memory for the check.
     pub fn check<W: Iterator<Item = usize>>(
         &self,
-        compiled: &Compiled,
+        machine_code: &MachineCode,
         order: &[usize],
         successors: impl Fn(usize) -> W,
     ) -> Result<(), Refused> {
-        let words = compiled.words.as_slice();
+        let words = machine_code.words.as_slice();
         let mut leading = fallible::collect(words.iter().map(|_| 0_usize))?;
         for to in order.iter().flat_map(|&at| successors(at)) {
             if let Some(count) = leading.get_mut(to) {

@@ -88,8 +88,8 @@ fn a_store_for_fewer_cpus_has_no_snippets() {
 #[test]
 fn a_clause_is_compiled_or_there_is_no_memory() {
     let (code, store) = if cfg!(miri) { counting() } else { any() };
-    let compiled = || compile(&code, 0, &store, &Directory::new(&store)?, &KERNEL);
-    let (_, allocations) = each_allocation(compiled, |error| *error == Refused::OutOfMemory);
+    let machine_code = || compile(&code, 0, &store, &Directory::new(&store)?, &KERNEL);
+    let (_, allocations) = each_allocation(machine_code, |error| *error == Refused::OutOfMemory);
     assert!(allocations > 20, "{allocations}");
 }
 
@@ -111,7 +111,7 @@ fn counting() -> (Code, Store) {
 struct Any {
     store: Store,
     directory: Directory,
-    compiled: Compiled,
+    machine_code: MachineCode,
     /// The number of changes that tests have made.
     changes: AtomicUsize,
 }
@@ -155,8 +155,8 @@ impl Any {
     fn new() -> Self {
         let (code, store) = any();
         let directory = Directory::new(&store).unwrap();
-        let compiled = compile(&code, 0, &store, &directory, &KERNEL).unwrap();
-        Self { store, directory, compiled, changes: AtomicUsize::new(0) }
+        let machine_code = compile(&code, 0, &store, &directory, &KERNEL).unwrap();
+        Self { store, directory, machine_code, changes: AtomicUsize::new(0) }
     }
 
     fn reach(&self) -> Reach<'_> {
@@ -164,8 +164,8 @@ impl Any {
     }
 
     /// Returns the flaw of the instructions after `change`.
-    fn flaw(&self, change: impl FnOnce(&mut Compiled)) -> Result<(), &'static str> {
-        let mut wrong = self.compiled.clone();
+    fn flaw(&self, change: impl FnOnce(&mut MachineCode)) -> Result<(), &'static str> {
+        let mut wrong = self.machine_code.clone();
         change(&mut wrong);
         wrong.verify(may_be_called, self.reach()).map_err(|refused| match refused {
             Refused::Flaw { what, .. } => what,
@@ -176,7 +176,7 @@ impl Any {
     /// Asserts that `change` makes one of these flaws, or any flaw if none is named. In Miri, where the check takes
     /// seconds, one change in nine is tried.
     #[track_caller]
-    fn breaks(&self, change: impl FnOnce(&mut Compiled), flaws: &[&'static str]) {
+    fn breaks(&self, change: impl FnOnce(&mut MachineCode), flaws: &[&'static str]) {
         if !cfg!(miri) || self.changes.fetch_add(1, Ordering::Relaxed).is_multiple_of(9) {
             let found = self.flaw(change);
             let is_named = |flaw| flaws.is_empty() || flaws.contains(&flaw);
@@ -192,15 +192,15 @@ fn may_be_called(to: u64) -> bool {
 
 #[test]
 fn instructions_that_break_a_rule_are_told() {
-    let right = &ANY.compiled;
+    let right = &ANY.machine_code;
     assert!(right.verify(|_| false, ANY.reach()).is_err());
-    let what = |change: &dyn Fn(&mut Compiled), flaw| ANY.breaks(change, &[flaw]);
-    let first = |word: u32, flaw| what(&|compiled| compiled.words[0] = word, flaw);
+    let what = |change: &dyn Fn(&mut MachineCode), flaw| ANY.breaks(change, &[flaw]);
+    let first = |word: u32, flaw| what(&|machine_code| machine_code.words[0] = word, flaw);
     for word in [0xd503_207f, 0xd420_0000, 0x1e60_4020, 0xd51b_4220, 0xd69f_03e0, 0xd61f_0120, 0, u32::MAX] {
         first(word, "is not an instruction of a handler");
     }
     let (ours, theirs, stack, return_address) = (0xf940_0003, 0xf940_0013, 0x9100_43ff, 0xaa01_03fe);
-    assert_eq!(ANY.flaw(|compiled| compiled.words[0] = ours), Ok(()));
+    assert_eq!(ANY.flaw(|machine_code| machine_code.words[0] = ours), Ok(()));
     for word in [theirs, stack, return_address, 0xf900_0020, 0xf900_03e0, 0xa900_0420, 0xf900_0040, 0xf900_0120] {
         first(word, "writes what it must not");
     }
@@ -210,34 +210,34 @@ fn instructions_that_break_a_rule_are_told() {
     first(0x14ff_ffff, "branches out of the instructions");
     first(0x5800_0023, "loads from outside the literals");
     first(0x1400_0000, "may loop forever");
-    what(&|compiled| compiled.words[4] = 0x17ff_fffd, "may loop forever");
-    what(&|compiled| compiled.instructions -= 1, "runs past its end");
+    what(&|machine_code| machine_code.words[4] = 0x17ff_fffd, "may loop forever");
+    what(&|machine_code| machine_code.instructions -= 1, "runs past its end");
     first(super::call::ENTER[0], "uses the stack outside of a call");
     first(super::call::LEAVE[1], "uses the stack outside of a call");
     first(0xd63f_0220, "uses the stack outside of a call");
     let call = right.calls[0];
     let is_not = "is not the call that is declared for it";
-    what(&|compiled| compiled.words[call.word - 1] = 0xd280_0011, is_not);
-    what(&|compiled| compiled.words[call.word] = ours, is_not);
-    what(&|compiled| compiled.calls[0].word -= 1, is_not);
-    what(&|compiled| compiled.calls[0].to = 8, "calls a function that it must not");
-    what(&|compiled| compiled.calls.truncate(1), "calls a function that it must not");
-    what(&|compiled| compiled.calls.push(call), "has fewer calls than are declared");
+    what(&|machine_code| machine_code.words[call.word - 1] = 0xd280_0011, is_not);
+    what(&|machine_code| machine_code.words[call.word] = ours, is_not);
+    what(&|machine_code| machine_code.calls[0].word -= 1, is_not);
+    what(&|machine_code| machine_code.calls[0].to = 8, "calls a function that it must not");
+    what(&|machine_code| machine_code.calls.truncate(1), "calls a function that it must not");
+    what(&|machine_code| machine_code.calls.push(call), "has fewer calls than are declared");
     let last = right.calls.last().unwrap().word;
-    what(&|compiled| compiled.words[last - 3] = 0xb400_0021, "branches within a call");
+    what(&|machine_code| machine_code.words[last - 3] = 0xb400_0021, "branches within a call");
     let search = right.words.iter().position(|word| word & 0xff00_001f == 0xb500_000b).unwrap();
-    what(&|compiled| compiled.words[search - 1] = ours, "may loop forever");
+    what(&|machine_code| machine_code.words[search - 1] = ours, "may loop forever");
 }
 
 /// Returns the numbers of the words of this form.
-fn of_form(compiled: &Compiled, mask: u32, value: u32) -> Vec<usize> {
-    let words = compiled.words[..compiled.instructions].iter().enumerate();
+fn of_form(machine_code: &MachineCode, mask: u32, value: u32) -> Vec<usize> {
+    let words = machine_code.words[..machine_code.instructions].iter().enumerate();
     words.filter(|(_, word)| **word & mask == value).map(|(at, _)| at).collect()
 }
 
 #[test]
 fn stores_go_where_a_clause_has_something() {
-    let right = &ANY.compiled;
+    let right = &ANY.machine_code;
     let (lost, past) = ("writes what it must not", "writes past the end of its memory");
     // `str x14` to a row of a histogram by powers of two or by steps, and to a single value: redirected anywhere else.
     let mut stores = of_form(right, 0xffc0_001f, 0xf900_000e);
@@ -278,7 +278,7 @@ fn stores_go_where_a_clause_has_something() {
 
 #[test]
 fn buckets_are_held_where_they_are_changed_and_let_go_of() {
-    let right = &ANY.compiled;
+    let right = &ANY.machine_code;
     let nothing = a64::copy(ONE, ONE);
     let take = a64::store_exclusive(OTHER, BUCKET, BUCKET);
     let release = a64::store_release(ZERO, BUCKET);

@@ -15,7 +15,7 @@ use fallible::OutOfMemory;
 use super::assembler::moves;
 use super::call::{ENTER, LEAVE};
 use super::reach::Reach;
-use super::{Compiled, Refused, TAKEN, THIRD};
+use super::{MachineCode, Refused, TAKEN, THIRD};
 
 /// Where control may go after a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ fn reads_system(word: u32) -> bool {
     word == a64::read_thread(to) || word == a64::read_counter(to)
 }
 
-impl Compiled {
+impl MachineCode {
     /// Checks the rules. `may` says whether a virtual address may be called, and `reach` describes what the clause may
     /// use.
     ///
