@@ -59,8 +59,8 @@ pub(crate) fn is_callable(name: &str) -> bool {
     BUILTIN_WORDS.iter().any(|word| word.name == name)
 }
 
-/// A call: what it is for, its name, and the numbers of arguments that it may have.
-pub(crate) struct Call {
+/// What can be called by a name: what the call is for, the name, and the numbers of arguments that it may have.
+pub(crate) struct Callable {
     pub role: Role,
     pub name: &'static str,
     pub least: usize,
@@ -78,7 +78,7 @@ pub enum Role {
     Aggregate,
 }
 
-impl Call {
+impl Callable {
     /// Refuses a wrong number of arguments.
     pub fn check(&self, arguments: usize) -> Result<(), Problem> {
         if (self.least..=self.most).contains(&arguments) { Ok(()) } else { Err(self.miscounted()) }
@@ -90,20 +90,20 @@ impl Call {
     }
 }
 
-const fn value(name: &'static str, least: usize, most: usize) -> Call {
-    Call { role: Role::Value, name, least, most }
+const fn value(name: &'static str, least: usize, most: usize) -> Callable {
+    Callable { role: Role::Value, name, least, most }
 }
 
-const fn action(name: &'static str, least: usize, most: usize) -> Call {
-    Call { role: Role::Action, name, least, most }
+const fn action(name: &'static str, least: usize, most: usize) -> Callable {
+    Callable { role: Role::Action, name, least, most }
 }
 
-const fn aggregate(name: &'static str, least: usize, most: usize) -> Call {
-    Call { role: Role::Aggregate, name, least, most }
+const fn aggregate(name: &'static str, least: usize, most: usize) -> Callable {
+    Callable { role: Role::Aggregate, name, least, most }
 }
 
-/// The calls with arguments. Those of [`BUILTIN_WORDS`] and [`WORDS`] may be written as calls without any.
-pub(crate) static CALLS: [Call; 53] = [
+/// What can be called with arguments. The words of [`BUILTIN_WORDS`] and [`WORDS`] may be called without any.
+pub(crate) static CALLABLES: [Callable; 53] = [
     value("str", 1, 2),
     value("kaddr", 1, 1),
     value("ksym", 1, 1),
@@ -160,14 +160,14 @@ pub(crate) static CALLS: [Call; 53] = [
 ];
 
 /// Returns the call with this role and name.
-pub(crate) fn find(role: Role, name: &str) -> Option<&'static Call> {
-    CALLS.iter().find(|call| call.role == role && call.name == name)
+pub(crate) fn find(role: Role, name: &str) -> Option<&'static Callable> {
+    CALLABLES.iter().find(|call| call.role == role && call.name == name)
 }
 
 /// Returns the problem with a call that has no value with its arguments. `None` if no call has this name.
 pub(crate) fn not_a_value(name: &str) -> Option<Problem> {
     // `delete` is a value and an action.
-    let problem = CALLS.iter().rfind(|call| call.name == name).map(|call| match call.role {
+    let problem = CALLABLES.iter().rfind(|call| call.name == name).map(|call| match call.role {
         Role::Aggregate => Problem::AggregateAlone,
         Role::Action => Problem::NotAValue,
         Role::Value => call.miscounted(),
@@ -191,13 +191,13 @@ fn values() -> impl Iterator<Item = &'static str> {
 }
 
 fn functions() -> impl Iterator<Item = &'static str> {
-    CALLS.iter().map(|call| call.name)
+    CALLABLES.iter().map(|call| call.name)
 }
 
 /// Returns the names of the calls with this role. For programs that are made at random.
 #[doc(hidden)]
 pub fn calls(role: Role) -> impl Iterator<Item = &'static str> + Clone {
-    CALLS.iter().filter(move |call| call.role == role).map(|call| call.name)
+    CALLABLES.iter().filter(move |call| call.role == role).map(|call| call.name)
 }
 
 /// Returns the problem with `name`, which is no value: it is a function, or the nearest value, otherwise that it is

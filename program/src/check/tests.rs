@@ -8,7 +8,7 @@ use aarch64_kprobes::event::Event;
 use kprobes_vm::ir::{Op, Operand};
 
 use super::{Symbols, check};
-use crate::builtins::{CALLS, Role, words};
+use crate::builtins::{CALLABLES, Role, words};
 use crate::config::TEXT_MAX;
 use crate::error::{Noun, Problem, Span};
 use crate::syntax::parse;
@@ -39,7 +39,7 @@ fn the_calls_are_there_with_their_numbers_of_arguments() {
         refuses_body(&std::format!("print({name});"), &marks, Problem::Parentheses);
     }
     // The parser replaces `getopt`, and `delete` without a key is an action only.
-    for call in tried(CALLS.iter().filter(|call| !matches!(call.name, "getopt" | "delete"))) {
+    for call in tried(CALLABLES.iter().filter(|call| !matches!(call.name, "getopt" | "delete"))) {
         let before = match call.role {
             Role::Value => "$x = ",
             Role::Action => "",

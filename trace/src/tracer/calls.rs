@@ -38,7 +38,7 @@ struct Tasks<T>(Vec<(Key, T)>);
 #[derive(Clone, Debug, Default)]
 struct Task {
     /// The calls, outermost first.
-    open: Vec<Call>,
+    open: Vec<OpenCall>,
     /// The depth of the entry of an interrupt that the task is in.
     interrupt: Option<usize>,
 }
@@ -48,7 +48,7 @@ type Key = (u32, usize);
 
 /// A call that has not returned.
 #[derive(Clone, Copy, Debug)]
-struct Call {
+struct OpenCall {
     identity: CallIdentity,
     /// The system counter at the entry, if that was recorded.
     began: Option<u64>,
@@ -113,7 +113,7 @@ impl Calls {
                 let keep = surrounding(&task.open, call.identity.stack, call.is_tail);
                 task.open.truncate(keep);
                 task.interrupt = task.interrupt.filter(|entry| *entry < keep);
-                fallible::push(&mut task.open, Call { identity: call.identity, began: None })?;
+                fallible::push(&mut task.open, OpenCall { identity: call.identity, began: None })?;
             }
             self.unrecorded.pop();
         }
@@ -154,7 +154,7 @@ impl Calls {
         task.open.truncate(transition.depth);
         task.interrupt = transition.interrupt;
         let identity = CallIdentity::of(record, entry.is_tail);
-        fallible::push(&mut task.open, Call { identity, began: Some(record.time) })
+        fallible::push(&mut task.open, OpenCall { identity, began: Some(record.time) })
     }
 
     /// Makes the transition of a return.
@@ -172,8 +172,8 @@ impl Calls {
 
 /// Returns the number of the calls in `open` that contain a call with the stack pointer `stack`, which may be a tail
 /// call.
-fn surrounding(open: &[Call], stack: u64, is_tail: bool) -> usize {
-    let is_around = |call: &Call| call.identity.is_around(stack, is_tail);
+fn surrounding(open: &[OpenCall], stack: u64, is_tail: bool) -> usize {
+    let is_around = |call: &OpenCall| call.identity.is_around(stack, is_tail);
     open.iter().rposition(is_around).map_or(0, |at| at + 1)
 }
 

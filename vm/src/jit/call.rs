@@ -8,7 +8,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 use super::allocation::{Allocation, each};
 use super::clock::ClockStep;
 use super::emit::Emitter;
-use super::{Call, FRAME, HIT, LEFT, ONE, OTHER, ROW, Source, THIRD, load};
+use super::{CallInstruction, FRAME, HIT, LEFT, ONE, OTHER, ROW, Source, THIRD, load};
 use crate::ir::{Builtin, Operand, Word};
 
 /// The bytes of stack around a call: x29 and x30, which x29 points to, x0 and x1.
@@ -68,7 +68,7 @@ impl Emitter<'_> {
 
     fn call(&mut self, to: u64) {
         self.assembler.constant(THIRD, to);
-        let outcome = fallible::push(&mut self.calls, Call { word: self.assembler.length(), to });
+        let outcome = fallible::push(&mut self.calls, CallInstruction { word: self.assembler.length(), to });
         self.assembler.need(outcome);
         self.assembler.push(a64::call_register(THIRD));
     }

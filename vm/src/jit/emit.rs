@@ -10,8 +10,8 @@ use super::allocation::{Allocation, each, successors};
 use super::assembler::Label;
 use super::compute::condition;
 use super::{
-    Allocations, Assembler, BUCKET, Call, Directory, FRAME, HIT, Kernel, LEFT, MachineCode, ONE, OTHER, ROW, Refused,
-    WORDS_MAX, ZERO, load,
+    Allocations, Assembler, BUCKET, CallInstruction, Directory, FRAME, HIT, Kernel, LEFT, MachineCode, ONE, OTHER, ROW,
+    Refused, WORDS_MAX, ZERO, load,
 };
 use crate::ir::{Code, Op, Operand, Routine, Touched, Word};
 use crate::maps::Store;
@@ -48,7 +48,7 @@ pub(super) struct Emitter<'a> {
     pub allocations: Allocations,
     pub ready: Ready,
     out_of_line: Vec<OutOfLine>,
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallInstruction>,
     /// The position of each op, and of the end.
     labels: Vec<Label>,
     /// For each op and the end, what is loaded on all jumps there; `None` if there are none.

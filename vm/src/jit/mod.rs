@@ -180,9 +180,9 @@ impl Directory {
     }
 }
 
-/// A call in compiled code.
+/// A call in machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct CallInstruction {
     /// The number of the word with the BLR.
     pub word: usize,
     /// The virtual address that is called.
@@ -200,7 +200,7 @@ pub struct MachineCode {
     /// The bytes of stack that it needs, without those of the functions that it calls.
     pub stack_bytes: usize,
     /// All calls in it.
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallInstruction>,
 }
 
 /// Why a clause is not compiled. The interpreter can still run it.
