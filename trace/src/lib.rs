@@ -32,8 +32,6 @@ extern crate alloc;
 
 mod atomic;
 pub mod clock;
-// The actions of an event as code for the stub of its probe, where that is possible.
-mod compiled;
 pub mod context;
 pub mod definition;
 pub mod engine;
@@ -51,6 +49,8 @@ pub mod options;
 pub mod print;
 pub mod recorder;
 pub mod ring;
+// The actions of an event as a snippet for the stub of its probe, where that is possible.
+mod snippet;
 pub mod symbols;
 pub mod text;
 pub mod tracer;

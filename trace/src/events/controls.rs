@@ -130,7 +130,7 @@ impl Controls {
     }
 
     /// Makes the plan of a new probe of the event `name`. An event without settings is disabled: its plan is the one
-    /// that it has when it is enabled, so that its stub need not be compiled again.
+    /// that it has when it is enabled, so that its snippet need not be made again.
     pub(super) fn plan_of(
         &self,
         name: Name<'_>,

@@ -8,11 +8,11 @@ use aarch64_kprobes::event::Event as Description;
 use fallible::{Arc, OutOfMemory};
 
 use super::{Armed, Form};
-use crate::compiled::{self, Code, Compiled};
 use crate::definition::{Definition, EventKind};
 use crate::filter::Filter;
 use crate::format::Format;
 use crate::recorder::Recorder;
+use crate::snippet::{self, Code, EventSnippet};
 use crate::trigger::Plan;
 
 /// A probe of an event.
@@ -22,7 +22,7 @@ pub struct Event<P> {
     /// while it is disarmed.
     pub(super) probe: Option<P>,
     /// The code for the stub of the probe, if there is any.
-    pub(super) compiled: Option<Compiled>,
+    pub(super) snippet: Option<EventSnippet>,
     /// Shared with the triggers that record a synthetic event.
     pub(super) recorder: Arc<Recorder>,
     pub(super) form: Form,
@@ -45,10 +45,10 @@ pub struct Event<P> {
 pub(crate) struct OtherProbe<P> {
     /// Dropped first, because it uses the code. A static event that is not armed has none.
     probe: Option<P>,
-    compiled: Option<Compiled>,
+    snippet: Option<EventSnippet>,
 }
 
-/// Compiles the code for the stub of `recorder` at the virtual address `address` with this `plan`. `None` if a stub
+/// Makes the code for the stub of `recorder` at the virtual address `address` with this `plan`. `None` if a stub
 /// cannot do it, or if there are no stubs.
 pub(super) fn code<P: Armed>(
     recorder: &Recorder,
@@ -56,7 +56,7 @@ pub(super) fn code<P: Armed>(
     address: u64,
 ) -> Result<Option<Code>, OutOfMemory> {
     match P::offsets() {
-        Some(offsets) => compiled::code(recorder, plan, Some(address), offsets),
+        Some(offsets) => snippet::code(recorder, plan, Some(address), offsets),
         None => Ok(None),
     }
 }
@@ -70,9 +70,9 @@ impl<P> Event<P> {
         format: Format,
         recorder: Arc<Recorder>,
     ) -> Self {
-        let (probe, compiled, before, described, gate) = (None, None, [0; 2], None, None);
+        let (probe, snippet, before, described, gate) = (None, None, [0; 2], None, None);
         let (form, serial) = (Form::Full, 0);
-        Self { probe, compiled, recorder, form, before, number, serial, address, definition, format, described, gate }
+        Self { probe, snippet, recorder, form, before, number, serial, address, definition, format, described, gate }
     }
 }
 
@@ -95,11 +95,11 @@ impl<P: Armed> Event<P> {
         }
         let kind = self.definition.kind;
         let code = code::<P>(&self.recorder, plan, self.address)?;
-        if self.probe.is_some() && code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
+        if self.probe.is_some() && code.as_ref() == self.snippet.as_ref().map(EventSnippet::code) {
             return Ok(None);
         }
-        let compiled = code.map(Compiled::new).transpose()?;
-        let insertion = compiled.as_ref().and_then(Compiled::insertion);
+        let snippet = code.map(EventSnippet::new).transpose()?;
+        let insertion = snippet.as_ref().and_then(EventSnippet::insertion);
         // SAFETY: the caller keeps the returned probe with its code, and exchanges or drops it while this event exists.
         // Both `OtherProbe` and `Event` drop the probe before the code, and `Event` drops it before the recorder.
         let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
@@ -107,7 +107,7 @@ impl<P: Armed> Event<P> {
         // left.
         let probe = probe.map_err(|_| OutOfMemory)?;
         probe.set_snippet_enabled(plan.is_none());
-        Ok(Some(OtherProbe { probe: Some(probe), compiled }))
+        Ok(Some(OtherProbe { probe: Some(probe), snippet }))
     }
 
     /// Exchanges the probe with `other`, and arms `other` if the probe was armed.
@@ -117,7 +117,7 @@ impl<P: Armed> Event<P> {
             _ => {}
         }
         mem::swap(&mut self.probe, &mut other.probe);
-        mem::swap(&mut self.compiled, &mut other.compiled);
+        mem::swap(&mut self.snippet, &mut other.snippet);
         Ok(())
     }
 
@@ -126,12 +126,12 @@ impl<P: Armed> Event<P> {
     pub(crate) fn drop_code(&mut self) -> Option<OtherProbe<P>> {
         if self.is_static() {
             let probe = self.probe.take()?;
-            return Some(OtherProbe { probe: Some(probe), compiled: self.compiled.take() });
+            return Some(OtherProbe { probe: Some(probe), snippet: self.snippet.take() });
         }
-        self.compiled.as_ref().filter(|compiled| compiled.counts())?;
+        self.snippet.as_ref().filter(|snippet| snippet.counts())?;
         // SAFETY: the recorder is dropped after the probe, as in `other_probe`; there is no code.
         let probe = unsafe { P::register(self.definition.kind, self.form, self.address, &self.recorder, None) };
-        let mut other = OtherProbe { probe: Some(probe.ok()?), compiled: None };
+        let mut other = OtherProbe { probe: Some(probe.ok()?), snippet: None };
         self.exchange(&mut other).ok().map(|()| other)
     }
 

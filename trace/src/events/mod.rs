@@ -40,7 +40,6 @@ pub use instance::DefineError;
 pub(crate) use list::Listed;
 pub use resolve::{ResolveError, resolve};
 
-use crate::compiled::Compiled;
 use crate::definition::{self, Argument, Base, Definition, EventKind, Family, Problem, Removal};
 use crate::filter::{self, Filter, FindFunction};
 use crate::format::{self, Format, Shape, Type};
@@ -48,6 +47,7 @@ use crate::functions::Functions;
 use crate::options::Options;
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, PRINT_EVENT, RAW_EVENT, Recorder};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
+use crate::snippet::EventSnippet;
 use crate::symbols::Symbols;
 use crate::trigger::Plan;
 use base_event::BaseEvent;
@@ -285,13 +285,13 @@ impl<P: Armed> Events<P> {
     ) -> Result<P, Unplaced<P::Error>> {
         let recorder = &event.recorder;
         let code = code::<P>(recorder, plan.as_deref(), event.address)?;
-        event.compiled = code.map(Compiled::new).transpose()?;
+        event.snippet = code.map(EventSnippet::new).transpose()?;
         // The recorder is new, so there is no old plan.
         drop(recorder.plan().replace(plan));
         self.reserve()?;
         let is_call = recorder.is_of_a_call() && symbols.is_call(event.address);
         event.form = if is_call { Form::Call } else { Form::Full };
-        let insertion = event.compiled.as_ref().and_then(Compiled::insertion);
+        let insertion = event.snippet.as_ref().and_then(EventSnippet::insertion);
         // SAFETY: the recorder is behind an `Arc`, and the code is boxed, so neither moves. Both are dropped after the
         // probe: `Event` declares them after it, and `take`, which takes all three out, keeps the order.
         let probe = unsafe { P::register(event.definition.kind, event.form, event.address, recorder, insertion) };
@@ -386,13 +386,13 @@ impl<P: Armed> Events<P> {
 
     /// Removes the probe at this index, or the synthetic event. The format of its event is kept if it was the last one.
     pub(crate) fn take(&mut self, at: usize) {
-        let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
+        let Event { probe, snippet, recorder, number, definition, format, .. } = self.events.remove(at);
         self.changes += 1;
         // A hit may use the recorder and the code until the probe is unregistered. The plan of a synthetic event that
         // this one is on shares the recorder.
         drop(probe);
         recorder.armed.store(false, Relaxed);
-        drop((compiled, recorder));
+        drop((snippet, recorder));
         if !self.events.iter().any(|other| other.is_sibling(&definition)) {
             // The definition has reserved room for it.
             self.removed.push((number, definition.event, format));

@@ -16,12 +16,12 @@ use fallible::{Arc, OutOfMemory};
 use super::profile::Counts;
 use super::usage::Usage;
 use super::{RecordKind, Recording};
-use crate::compiled::{self, Compiled};
 use crate::context::Offsets;
 use crate::hit::handler;
 use crate::hit::tracer::{self, Limits, Role, TracedRole};
 use crate::recorder::Recorder;
 use crate::ring::Rings;
+use crate::snippet::{self, EventSnippet};
 
 /// The number of probes that are registered at once. It bounds the lists of requests.
 const BATCH: usize = 256;
@@ -59,7 +59,7 @@ struct Registered<P> {
 #[derive(Debug)]
 struct Made {
     insertions: AliasableBox<[Insertion]>,
-    _compiled: Option<Compiled>,
+    _snippet: Option<EventSnippet>,
     recorder: Arc<Recorder>,
 }
 
@@ -108,13 +108,13 @@ impl Made {
         // The code must not record what the plan leaves out.
         let code = match recorder.plan().has_plan() {
             true => None,
-            false => compiled::code(&recorder, None, None, Offsets::of_image())?,
+            false => snippet::code(&recorder, None, None, Offsets::of_image())?,
         };
-        let compiled = code.map(Compiled::new).transpose()?;
-        let insertion = |function: &u64| compiled.as_ref().and_then(|compiled| compiled.insertion_at(*function));
+        let snippet = code.map(EventSnippet::new).transpose()?;
+        let insertion = |function: &u64| snippet.as_ref().and_then(|snippet| snippet.insertion_at(*function));
         let insertions =
             AliasableBox::<[Insertion]>::new(fallible::boxed_slice(functions.iter().filter_map(insertion))?);
-        Ok(Self { insertions, _compiled: compiled, recorder })
+        Ok(Self { insertions, _snippet: snippet, recorder })
     }
 
     /// Returns the word that probes are registered with.

@@ -1,6 +1,6 @@
 //! Triggers: what an event does at a hit besides recording (Linux: Documentation/trace/events.rst, section 6).
 //!
-//! The handlers of an event consult its [`Plan`], and its stubs are compiled from it: the filter, the triggers, and
+//! The handlers of an event consult its [`Plan`], and its snippets are made from it: the filter, the triggers, and
 //! whether hits are recorded at all. A plan never changes. A new plan replaces it, and the old one is dropped when no
 //! hit can be using it any more.
 //!

@@ -100,7 +100,7 @@ impl<P: Armed> Events<P> {
             let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents)?;
             let is_exempt = event.is_static() || event.is_of_commands();
             let is_to_be_armed = of_event.settings.is_armed() && (!self.controls.disarmed || is_exempt);
-            // The stub of a disarmed probe is compiled when the probe is armed.
+            // The snippet of a disarmed probe is made when the probe is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.is_enabled());
             let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };

@@ -165,8 +165,8 @@ impl<P: Armed> Events<P> {
         }
     }
 
-    /// Pauses a histogram, or lets it continue. That does not change the plan, but stubs do not count in a paused
-    /// histogram, so they are compiled anew.
+    /// Pauses a histogram, or lets it continue. That does not change the plan, but no snippet counts in a paused
+    /// histogram, so the snippets are made anew.
     fn set_paused(&mut self, name: Name<'_>, trigger: &Trigger, paused: bool) -> Result<(), Errno> {
         let mut draft = self.draft()?;
         draft.get_mut(name)?;

@@ -1,4 +1,4 @@
-//! The actions of an event as code for the stub of its probe.
+//! The actions of an event as a snippet for the stub of its probe.
 //!
 //! A stub can record an event whose record consists of numbers, after a filter that looks only at registers: the usual
 //! event with a function's arguments. It writes the record straight into the ring. Or a stub can count in a histogram
@@ -32,9 +32,9 @@ use crate::format::Width;
 use crate::recorder::Recorder;
 use crate::trigger::{Plan, Trigger, Work};
 
-/// The code for the stub of a probe, and the snippet that the engine gets.
+/// The code for the stub of an event's probe, and the snippet that the engine gets.
 #[derive(Debug)]
-pub struct Compiled {
+pub struct EventSnippet {
     code: Code,
     /// The snippet; `None` if the code does not fit into a stub.
     inserted: Option<Inserted>,
@@ -48,7 +48,7 @@ struct Inserted {
     snippet: AliasableBox<Snippet>,
 }
 
-/// The steps of a stub.
+/// The steps of a snippet.
 #[derive(Debug)]
 pub(crate) struct Code {
     steps: Vec<Step>,
@@ -67,7 +67,7 @@ impl PartialEq for Code {
     }
 }
 
-impl Compiled {
+impl EventSnippet {
     /// Makes a snippet of the code, ready to be inserted into a stub.
     pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
         // SAFETY: the steps access three kinds of memory. The ring of this CPU is never freed. The histogram belongs to
@@ -113,7 +113,7 @@ impl Compiled {
     }
 }
 
-/// Compiles the code for the stub of `recorder` with this `plan`, at the instruction at the virtual address `address`;
+/// Makes the code for the stub of `recorder` with this `plan`, at the instruction at the virtual address `address`;
 /// without an address, at the instruction whose address is the operand of the insertion. `None` if a stub cannot do it.
 pub(crate) fn code(
     recorder: &Recorder,
