@@ -10,7 +10,7 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 use fallible::OutOfMemory;
 use kprobes_vm::ir::{Builtin, Code, Op};
 
-use super::compiled::Clauses;
+use super::machine_code::Clauses;
 use super::exits::Exit;
 use super::hit::{ArmedClause, INTERPRETER};
 use super::places::{ResolvedPlace, Way};

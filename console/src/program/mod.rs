@@ -13,7 +13,7 @@
 // | `exits` | the instructions that leave a function |
 // | `inlined` | inlined copies of functions |
 // | `resolve` | from probes to instructions |
-// | `compiled` | clauses as instructions |
+// | `machine_code` | clauses as instructions |
 // | `executable_memory` | memory for their instructions |
 // | `snippets` | clauses that run in the stubs of their probes |
 // | `attach` | registering the probes |
@@ -34,10 +34,10 @@ mod refused;
 
 mod alone;
 mod attach;
-mod compiled;
 mod image_symbols;
 mod inlined;
 mod list;
+mod machine_code;
 mod names;
 mod places;
 mod resolve;
@@ -49,7 +49,7 @@ mod stages;
 mod watch;
 mod watchpoints;
 
-pub use compiled::Reason;
 pub use list::{list, list_of_program, search};
+pub use machine_code::Reason;
 pub use running::{DetachedProgram, Options, ProgramRefusal, Reader, RunningProgram};
 use shared::Shared;

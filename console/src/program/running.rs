@@ -20,7 +20,7 @@ use kprobes_vm::maps::{Limits, Store};
 
 use super::alone::{self, Intervals};
 use super::attach::{self, AttachError, AttachedProbes, Unseen};
-use super::compiled::Reason;
+use super::machine_code::Reason;
 use super::image_symbols::ImageSymbols;
 use super::inlined::CopyTable;
 use super::places::{ResolvedPlace, Watched};

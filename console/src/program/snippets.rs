@@ -9,7 +9,7 @@ use fallible::OutOfMemory;
 use kprobes_vm::jit::{At, Key, KeyPart, in_stub};
 use kprobes_vm::maps::{Store, WORDS, Words};
 
-use super::compiled::View;
+use super::machine_code::View;
 use super::places::{ResolvedPlace, Way};
 use super::shared::Shared;
 use crate::host;

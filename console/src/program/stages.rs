@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use kprobes_vm::counted::counted;
 
-use super::compiled::View;
+use super::machine_code::View;
 use super::running::{Options, ProgramRefusal, RunningProgram, tree};
 use crate::disassembly::Disassembly;
 use crate::tracing;
