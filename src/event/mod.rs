@@ -25,8 +25,8 @@
 //!   a reference to the struct and returns at once.
 //! - `emit!` places a NOP. An entry in the section `.kprobes.sites` has its address, and that of a block outside the
 //!   usual path. The block evaluates the fields and calls the function.
-//! - While a probe is armed at the function, a branch to the block stands in place of the NOP. The architecture allows
-//!   both words to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has synchronised when the change
+//! - While a probe is enabled at the function, a branch to the block stands in place of the NOP. The architecture
+//!   allows both words to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has synchronised when the change
 //!   returns.
 //!
 //! A [`Kprobe`](crate::Kprobe) at [`Event::address`] listens to the event, with all that holds for a probe. Hits in a

@@ -6,7 +6,7 @@ use core::ops::Range;
 use crate::embedding::EmbeddingError;
 use crate::insn::Reason;
 
-/// The reason why a probe could not be registered, armed or disarmed. Addresses are virtual.
+/// The reason why a probe could not be registered, enabled or disabled. Addresses are virtual.
 // The discriminant is as wide as the widest field, as in `insn::Op`, so that results of registrations are moved word
 // by word.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -132,7 +132,7 @@ impl KprobeBuilder {
     /// so the two must have the same meaning. A snippet [of returns](super::Snippet::of_returns) is not used.
     ///
     /// A hit in a handler of another probe is not missed by the snippet, because the snippet has no state that another
-    /// hit could disturb. Disarming or unregistering the probe waits for tasks that were interrupted in a snippet: they
+    /// hit could disturb. Disabling or unregistering the probe waits for tasks that were interrupted in a snippet: they
     /// have to run until they have left it.
     ///
     /// # Safety
@@ -175,7 +175,7 @@ impl KprobeBuilder {
         self
     }
 
-    /// Registers the probe without arming it.
+    /// Registers the probe without enabling it.
     pub const fn disabled(mut self) -> Self {
         self.enabled = false;
         self

@@ -229,7 +229,7 @@ impl KretprobeBuilder {
         self
     }
 
-    /// Registers the probe without arming it.
+    /// Registers the probe without enabling it.
     pub const fn disabled(mut self) -> Self {
         self.enabled = false;
         self

@@ -8,6 +8,9 @@
 //!   probes and patch the text (`registry`), and hand out the slots and stubs in which instructions are executed
 //!   (`arena`, `stub_builder`). They publish to the hit path by storing a pointer, and free nothing that it may still
 //!   be using.
+//!
+//! The owner of a probe *enables* and *disables* it. While an instruction has enabled probes, it is *armed*: a
+//! breakpoint or a branch stands in its place.
 
 mod aliasable;
 mod arena;
@@ -76,11 +79,11 @@ pub struct ProbeInfo {
     pub address: usize,
     /// Whether it is a kprobe or a kretprobe.
     pub kind: ProbeKind,
-    /// How the probed instruction is executed; `None` while no probe on that instruction is armed.
+    /// How the probed instruction is executed; `None` while the instruction is not armed.
     pub mode: Option<Mode>,
     /// The reason why the instruction is not executed in the fastest mode that its probes allow; `None` if it is.
     pub fallback: Option<Fallback>,
-    /// Whether the probe is armed.
+    /// Whether the probe is enabled.
     pub enabled: bool,
     /// The number of hits that the probe has reported: its handler was called, or, if it is
     /// [compiled](Mode::Compiled), its instructions ran.
@@ -185,7 +188,7 @@ pub fn synchronize() {
 /// Writes `words`, which are instructions and the literals that they load, at the virtual address `address` and after
 /// it, the way the engine writes its own code: with the cache maintenance that makes them executable.
 ///
-/// The code may be the handler of a probe that is armed afterwards: every CPU refetches before it gets to that probe.
+/// The code may be the handler of a probe that is enabled afterwards: every CPU refetches before it gets to that probe.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! The handle of a registered probe of any kind: reads its counts, arms it and disarms it.
+//! The handle of a registered probe of any kind: reads its counts, enables it and disables it.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -26,7 +26,7 @@ pub struct Registration {
 #[repr(usize)]
 pub(super) enum State {
     Registered,
-    /// Not registered after all, because there was no memory to arm it.
+    /// Not registered after all, because there was no memory to arm the instruction.
     Unregistered,
 }
 
@@ -71,7 +71,7 @@ impl Registration {
     pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) -> u64 {
         let mut registrations = registrations.into_iter().fuse();
         let (mut listed, mut missed) = (Vec::new(), 0);
-        // All at once, if the number is known: until the probes are disarmed, each step here may be a hit.
+        // All at once, if the number is known: until the instructions are disarmed, each step here may be a hit.
         let _ = listed.try_reserve_exact(registrations.size_hint().0);
         disarm::collect(&mut registrations, &mut listed);
         for registration in registrations {
@@ -114,20 +114,20 @@ impl Registration {
     /// Returns the number of calls in progress that a return probe follows. [`hits`](Self::hits) and
     /// [`missed`](Self::missed), if read after this, include the returns of all other calls.
     ///
-    /// While the probe is armed, calls begin and end during the count, so the result may be that of no moment. Within
+    /// While the probe is enabled, calls begin and end during the count, so the result may be that of no moment. Within
     /// an entry handler, its own call counts, too.
     #[must_use]
     pub fn active(&self) -> u32 {
         self.probe.active()
     }
 
-    /// Returns whether the probe is armed.
+    /// Returns whether the probe is enabled.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.probe.enabled.load(Relaxed)
     }
 
-    /// Arms the probe.
+    /// Enables the probe: its instruction is armed when this returns.
     ///
     /// # Errors
     ///
@@ -136,21 +136,21 @@ impl Registration {
         registry::set_enabled(&[self], true)
     }
 
-    /// Disarms the probe. When this returns, none of its handlers is running; but a return probe still reports the
-    /// returns of calls in progress. If no other probe at the address is armed, the instruction is restored, and costs
-    /// no more than without probes.
+    /// Disables the probe. When this returns, none of its handlers is running; but a return probe still reports the
+    /// returns of calls in progress. If no other probe at the address is enabled, the instruction is restored, and
+    /// costs no more than without probes.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`]; nothing has changed then. Disarming needs no memory.
+    /// [`ProbeError::InterruptsMasked`]; nothing has changed then. Disabling needs no memory.
     pub fn disable(&self) -> Result<(), ProbeError> {
         registry::set_enabled(&[self], false)
     }
 }
 
 impl Registration {
-    /// Disarms this probe and arms `after`. If both are on the same instruction, this is one step: each hit belongs to
-    /// one of the two. Otherwise `after` is armed first. When this returns, no handler of this probe is running.
+    /// Disables this probe and enables `after`. If both are on the same instruction, this is one step: each hit belongs
+    /// to one of the two. Otherwise `after` is enabled first. When this returns, no handler of this probe is running.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Registration {
         registry::exchange(self, after)
     }
 
-    /// Arms or disarms many probes at once, as [`enable`](Self::enable) and [`disable`](Self::disable) do for one.
+    /// Enables or disables many probes at once, as [`enable`](Self::enable) and [`disable`](Self::disable) do for one.
     ///
     /// # Errors
     ///

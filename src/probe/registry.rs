@@ -1,4 +1,4 @@
-//! All registered probes, and the code that arms and disarms them.
+//! All registered probes, and the code that enables and disables them.
 //!
 //! One lock is held for every change, whether of one probe or of many. A task may be preempted while it holds the lock;
 //! other tasks that want it then yield. The hit path never takes it.
@@ -133,8 +133,8 @@ fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
     REGISTRY.lock()
 }
 
-/// Registers probes, and arms those that are enabled, all at once. At each address they run in the order of the
-/// requests. The results are in the order of the requests; a request that is an error gives that error.
+/// Registers probes, and arms the instructions of those that are enabled, all at once. At each address they run in the
+/// order of the requests. The results are in the order of the requests; a request that is an error gives that error.
 ///
 /// # Errors
 ///
@@ -181,8 +181,8 @@ pub(super) fn register(
     Ok(results)
 }
 
-/// Arms or disarms registered probes. If there is no memory to arm one of them, all keep their previous state.
-/// Disarming needs no memory.
+/// Enables or disables registered probes. If there is no memory to arm one of the instructions, all probes keep their
+/// previous state. Disabling needs no memory.
 pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(), ProbeError> {
     let Some(&&Registration { address: first, .. }) = probes.first() else { return Ok(()) };
     let mut registry = lock(first)?;
@@ -207,8 +207,8 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     Err(ProbeError::OutOfMemory { address })
 }
 
-/// Disarms `before` and arms `after`: in one step if both are on the same instruction, so that no hit falls in between.
-/// If there is no memory, both keep their previous state.
+/// Disables `before` and enables `after`: in one step if both are on the same instruction, so that no hit falls in
+/// between. If there is no memory, both keep their previous state.
 pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<(), ProbeError> {
     if before.address != after.address {
         set_enabled(&[after], true)?;
@@ -249,7 +249,7 @@ pub(super) fn unregister(probes: &[Registration]) -> u64 {
 }
 
 impl RegistryEntry {
-    /// Makes the entry of the instruction at `address`, with its first probe, which is not armed yet.
+    /// Makes the entry of the instruction at `address`, with its first probe, which is not in effect yet.
     #[inline(always)]
     fn new(
         address: usize,
@@ -315,7 +315,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Adds a probe, which is not armed yet, to the entry at its address, or to a new entry.
+    /// Adds a probe, which is not in effect yet, to the entry at its address, or to a new entry.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
         let is_return = matches!(request.handlers, Handlers::Return(_));
@@ -478,8 +478,8 @@ impl Registry {
         missed
     }
 
-    /// Waits until no task is interrupted in a snippet of the probes at `addresses`, which are not armed any more: the
-    /// task would go on in the snippet, which collects for the probe.
+    /// Waits until no task is interrupted in a snippet of the probes at `addresses`, which are disabled: the task
+    /// would go on in the snippet, which collects for the probe.
     fn leave_snippets(&mut self, addresses: impl Iterator<Item = usize> + Clone) {
         let is_theirs = |used: &Used| {
             let instruction = used.snippet().and_then(origin);

@@ -1,6 +1,6 @@
 //! Watchpoints: a handler for each access to some bytes of memory, by the debug registers of the CPUs.
 //!
-//! A watchpoint owns one pair of registers, the same on every CPU. Arming it makes every CPU load its registers, by
+//! A watchpoint owns one pair of registers, the same on every CPU. Enabling it makes every CPU load its registers, by
 //! [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
 
 use core::fmt;
@@ -100,8 +100,8 @@ pub struct WatchpointBuilder {
     data: usize,
 }
 
-/// A registered watchpoint, which is armed or not. Dropping it disarms it on all CPUs: no handler runs after that, and
-/// none is running. If it is armed, dropping it panics with interrupts masked.
+/// A registered watchpoint, which is enabled or not. Dropping it disables it on all CPUs: no handler runs after that,
+/// and none is running. If it is enabled, dropping it panics with interrupts masked.
 ///
 /// A kernel that has watchpoints runs its tasks with debug exceptions unmasked (PSTATE.D clear). If it has several
 /// CPUs, it implements [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
@@ -129,10 +129,10 @@ pub struct WatchpointBuilder {
 pub struct Watchpoint {
     number: usize,
     address: usize,
-    is_armed: AtomicBool,
+    is_enabled: AtomicBool,
 }
 
-/// Whether a task changes which watchpoints are armed.
+/// Whether a task changes which watchpoints are enabled.
 static CHANGING: AtomicBool = AtomicBool::new(false);
 
 impl WatchpointBuilder {
@@ -151,7 +151,7 @@ impl WatchpointBuilder {
         Self { data, ..self }
     }
 
-    /// Takes a pair of registers, without arming them: [`Watchpoint::set_all_enabled`] does that. Each CPU tries
+    /// Takes a pair of registers, without loading them: [`Watchpoint::set_all_enabled`] does that. Each CPU tries
     /// whether its registers keep the values.
     ///
     /// Without [`loads`](Self::loads) and [`stores`](Self::stores), the watchpoint reports nothing.
@@ -185,7 +185,7 @@ impl WatchpointBuilder {
         let request = Request { address: address as u64, bytes: length as u64, values, loads, stores, handler, data };
         let number = Slot::take(count, &request).ok_or(WatchError::NoneFree { count })?;
         counted(number, true);
-        let watchpoint = Watchpoint { number, address, is_armed: AtomicBool::new(false) };
+        let watchpoint = Watchpoint { number, address, is_enabled: AtomicBool::new(false) };
         in_turn(|| watchpoint.check())?;
         Ok(watchpoint)
     }
@@ -220,14 +220,15 @@ impl Watchpoint {
         WatchpointBuilder { address, length, loads: false, stores: false, handler, data: 0 }
     }
 
-    /// Arms or disarms `watchpoints` on all CPUs. When it has disarmed them, no handler is running, and none will run.
+    /// Enables or disables `watchpoints` on all CPUs. When it has disabled them, no handler is running, and none will
+    /// run.
     ///
     /// A CPU that starts later calls [`initialize_cpu`].
     ///
     /// # Errors
     ///
     /// [`WatchError::OneCpu`], or [`WatchError::NotKept`] if the registers of a CPU cannot be set. None of
-    /// `watchpoints` is armed then.
+    /// `watchpoints` is enabled then.
     ///
     /// # Panics
     ///
@@ -244,7 +245,7 @@ impl Watchpoint {
         in_turn(|| change(&all, is_enabled))
     }
 
-    /// Finds out whether the watchpoint can be armed on all CPUs, in the turn of the caller.
+    /// Finds out whether the watchpoint can be enabled on all CPUs, in the turn of the caller.
     fn check(&self) -> Result<(), WatchError> {
         let address = self.address;
         let _ = (is_busy(), has_failed());
@@ -290,27 +291,27 @@ impl Watchpoint {
         SLOTS.get(self.number)
     }
 
-    fn set_armed(&self, is_armed: bool) {
-        self.is_armed.store(is_armed, Ordering::Relaxed);
+    fn set_enabled(&self, is_enabled: bool) {
+        self.is_enabled.store(is_enabled, Ordering::Relaxed);
         if let Some(slot) = self.slot() {
-            slot.set_armed(is_armed);
+            slot.set_armed(is_enabled);
         }
     }
 }
 
 impl Drop for Watchpoint {
-    /// Disarms and frees the watchpoint.
+    /// Disables and frees the watchpoint.
     ///
     /// # Panics
     ///
-    /// If it is armed and interrupts are masked. The panic does not unwind, because the owner would then drop what the
-    /// handler uses.
+    /// If it is enabled and interrupts are masked. The panic does not unwind, because the owner would then drop what
+    /// the handler uses.
     fn drop(&mut self) {
-        if self.is_armed.load(Ordering::Relaxed) {
+        if self.is_enabled.load(Ordering::Relaxed) {
             if interrupts::are_masked() {
                 interrupts::refuse_drop(&format_args!("an armed watchpoint must not be dropped in a handler"));
             }
-            // Disarming fails only where arming has failed before.
+            // Disabling fails only where enabling has failed before.
             let _ = Self::set_all_enabled([&*self], false);
         }
         if let Some(slot) = self.slot() {
@@ -379,11 +380,11 @@ impl Drop for Turn {
     }
 }
 
-/// Arms or disarms, in the turn of the caller.
+/// Enables or disables, in the turn of the caller.
 fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), WatchError> {
     has_failed();
     let watchpoints = || watchpoints.iter().flatten();
-    watchpoints().for_each(|watchpoint| watchpoint.set_armed(is_enabled));
+    watchpoints().for_each(|watchpoint| watchpoint.set_enabled(is_enabled));
     let problem = if !platform::on_each_cpu(load_registers) {
         WatchError::OneCpu
     } else if is_enabled && has_failed() {
@@ -392,7 +393,7 @@ fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), W
     } else {
         return Ok(());
     };
-    watchpoints().for_each(|watchpoint| watchpoint.set_armed(false));
+    watchpoints().for_each(|watchpoint| watchpoint.set_enabled(false));
     platform::on_each_cpu(load_registers);
     Err(problem)
 }

@@ -214,7 +214,7 @@ called_by_assembly! {
 called_by_assembly! {
     /// The handler for a lean stub, at a point to which another probe was added that a lean stub cannot serve, after a
     /// CPU had entered the stub. Calls the handlers of the probes that a lean stub can serve; the others, which were
-    /// armed after the hit had begun, do not miss it.
+    /// enabled after the hit had begun, do not miss it.
     #[inline(never)]
     pub(crate) fn call_earlier(call: &CallArguments) {
         // SAFETY: this is the hit path, and the routine of lean stubs passes the first armed probe of the point.

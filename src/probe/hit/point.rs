@@ -51,7 +51,7 @@ pub(crate) struct Point {
     ///
     /// A CPU may have entered a stub when another point was here. So both are also valid if there is no stub, or if a
     /// stub cannot do everything that the point needs: they then serve the probes that a stub can serve. The other
-    /// probes were armed later, and get their first hit when the next CPU arrives.
+    /// probes were enabled later, and get their first hit when the next CPU arrives.
     pub(crate) full: PreHandler,
     pub(crate) full_counters: Counters,
     /// Handler for a lean stub, and its counter, valid in the same cases as those for a full stub.
@@ -109,7 +109,7 @@ pub(crate) struct Probe {
     pub(crate) handlers: Handlers,
     /// The word that handlers get as `data`.
     pub(crate) data: usize,
-    /// Whether the probe is armed, or about to be. For the registry: a point has only enabled probes.
+    /// Whether the probe is enabled, or about to be. For the registry: a point has only enabled probes.
     pub(crate) enabled: AtomicBool,
     /// The fastest mode that the probe allows: the one it was registered for, or a slower one that its handlers need.
     /// For the registry.

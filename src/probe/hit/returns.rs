@@ -440,15 +440,15 @@ pub(in crate::probe) unsafe extern "C" fn kprobes_entered(
     return_address: u64,
     stack_pointer: u64,
 ) -> u64 {
-    // The probe may just have been disarmed.
+    // The instruction may just have been disarmed.
     // SAFETY: `found` was loaded from a cell (see # Safety).
     let Some(point) = (unsafe { table::point(found) }) else { return return_address };
     // SAFETY: a point is freed only after every CPU has been held outside the hit path since it was replaced, and
     // `found` was loaded in this hit (see # Safety).
     let point = unsafe { point.as_ref() };
     let cpu = Cpu::current();
-    // Other probes may have been armed since this CPU entered the stub. Those that need more at the entry wait for the
-    // next hit, and do not miss this one.
+    // Other probes may have been enabled since this CPU entered the stub. Those that need more at the entry wait for
+    // the next hit, and do not miss this one.
     let plain = || {
         point.armed_probes().iter().filter_map(|armed| match &armed.probe.handlers {
             Handlers::Return(probe) if probe.is_plain() => Some(probe),

@@ -10,8 +10,8 @@
 //! | the word has | its cell holds |
 //! |---|---|
 //! | no entry | [`EMPTY`] |
-//! | an entry, and no probe is armed | the address of the entry, and 1 |
-//! | an entry, and a probe is armed | the address of the point, which leads to the entry |
+//! | an entry, and no probe is enabled | the address of the entry, and 1 |
+//! | an entry, and a probe is enabled | the address of the point, which leads to the entry |
 //!
 //! So the cell is odd if a hit finds no point there.
 //!

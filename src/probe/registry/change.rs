@@ -2,8 +2,8 @@
 //!
 //! The steps are in the order in which a CPU that hits a probe meanwhile must see them: cells are filled before points
 //! lead to them, points are published before the text leads to them, and what was replaced is freed after every CPU has
-//! been held outside the hit path. When probes are disarmed, the point stays in the table until every CPU has been
-//! held, and every CPU is held once more before the point is freed.
+//! been held outside the hit path. When an instruction is disarmed, the point stays in the table until every CPU has
+//! been held, and every CPU is held once more before the point is freed.
 
 use alloc::vec::Vec;
 use core::mem::{self, ManuallyDrop};
@@ -34,7 +34,7 @@ struct Staged {
     address: usize,
     /// The page of the table for the address.
     page: &'static Page,
-    /// The new point; `None` if the probes are to be disarmed.
+    /// The new point; `None` if the instruction is to be disarmed.
     point: Option<NonNull<Point>>,
     /// The previous point. It is freed after every CPU has been held.
     replaced: Option<NonNull<Point>>,
@@ -190,7 +190,7 @@ fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cel
     if !words.is_empty() || !withdraws {
         text::patch(words, cells);
     }
-    // From here on the probes are armed, and this function may hit them itself.
+    // From here on the instructions are armed, and this function may hit them itself.
     if withdraws {
         for Staged { address, page, replaced, .. } in staged.iter_mut().filter(|staged| staged.point.is_none()) {
             // SAFETY: the caller's reference to the registry shows that it holds the lock.

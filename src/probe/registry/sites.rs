@@ -1,4 +1,4 @@
-//! Keeps the sites of static events leading to their events exactly while a probe is armed there.
+//! Keeps the sites of static events leading to their events exactly while a probe is enabled there.
 //!
 //! The order is that of a probe. The function of an event is armed before a site leads to it, and the sites lead past
 //! it again after it was disarmed. The block that a site leads to calls a function that returns at once, so no CPU in
@@ -13,7 +13,7 @@ const SITES_PER_RENDEZVOUS: usize = 16;
 
 impl Registry {
     /// Makes the sites of the events at `addresses`, which are in ascending order, lead to their events if a probe is
-    /// armed there, and past them otherwise.
+    /// enabled there, and past them otherwise.
     pub(super) fn lead_sites(&mut self, addresses: &[usize]) {
         if addresses.len() < site::all().len() && !addresses.iter().any(|&address| site::may_lead_to(address)) {
             return;
