@@ -136,7 +136,7 @@ pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -
     let main = (&session.events, &session.tracing);
     let mut users = Vec::new();
     for (events, tracing) in session.instances.traces().chain([main]) {
-        let fprobes = events.probes_of(Some(Family::Fprobe)).filter(|event| event.is_enabled());
+        let fprobes = events.probes_of(Some(Family::Fprobe)).filter(|event| event.is_armed());
         let fprobes = fprobes.map(|event| event.address());
         let mut commands = fallible::collect(events.commands().map(|(function, _)| function)).map_err(Errno::from)?;
         commands.dedup();

@@ -31,7 +31,7 @@ pub unsafe trait Armed: Sized {
     type Error: fmt::Display;
 
     /// Registers a probe of `kind` and `form` at the virtual address `address`, which records with `recorder` and is
-    /// not armed. If the engine can, it puts the snippet of `insertion` into the stub, which then handles the hits that
+    /// disabled. If the engine can, it puts the snippet of `insertion` into the stub, which then handles the hits that
     /// the snippet does not leave to the handler.
     ///
     /// # Errors
@@ -50,7 +50,8 @@ pub unsafe trait Armed: Sized {
         insertion: Option<&Insertion>,
     ) -> Result<Self, Self::Error>;
 
-    /// Disarms this probe and arms `after`, which is at the same place. Each hit is reported by exactly one of the two.
+    /// Disables this probe and enables `after`, which is at the same place. Each hit is reported by exactly one of the
+    /// two.
     ///
     /// # Errors
     ///
@@ -69,14 +70,14 @@ pub unsafe trait Armed: Sized {
         None
     }
 
-    /// Arms or disarms the probe.
+    /// Enables or disables the probe.
     ///
     /// # Errors
     ///
     /// Returns why the engine could not. Then nothing has changed.
     fn set_enabled(&self, enabled: bool) -> Result<(), Self::Error>;
 
-    /// Whether the probe is armed.
+    /// Whether the probe is enabled.
     fn is_enabled(&self) -> bool;
 
     /// Returns the number of recorded hits.

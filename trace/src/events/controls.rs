@@ -1,9 +1,9 @@
 //! The settings of events: which are enabled, their filters and triggers, and the restriction of all.
 //!
 //! An event may have several probes. They share one [`Settings`], and each has its own plan. A change makes a new plan
-//! for each probe, arms or disarms the probes, waits until no hit can be using the old plans, and drops those.
+//! for each probe, enables or disables the probes, waits until no hit can be using the old plans, and drops those.
 //!
-//! A change is first made to a copy, a `Draft`. It takes effect only if there is memory for all of it and all probes
+//! A change is first made to a copy, a `Draft`. It takes effect only if there is memory for all of it and all events
 //! to be armed are armed. Otherwise nothing has changed.
 
 mod draft;

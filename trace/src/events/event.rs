@@ -87,7 +87,7 @@ impl<P: Armed> Event<P> {
         self.recorder.plan().replace(plan)
     }
 
-    /// Registers a probe to exchange with this one, not armed, if this `plan` needs other code in the stub. `None` if
+    /// Registers a probe to exchange with this one, disabled, if this `plan` needs other code in the stub. `None` if
     /// the code stays.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
         if self.is_synthetic() || self.is_on_synthetic() || self.is_only_for_triggers() {
@@ -110,7 +110,7 @@ impl<P: Armed> Event<P> {
         Ok(Some(OtherProbe { probe: Some(probe), snippet }))
     }
 
-    /// Exchanges the probe with `other`, and arms `other` if the probe was armed.
+    /// Exchanges the probe with `other`, and enables `other` if the probe was enabled.
     pub(crate) fn exchange(&mut self, other: &mut OtherProbe<P>) -> Result<(), P::Error> {
         match (&self.probe, &other.probe) {
             (Some(probe), Some(other)) if probe.is_enabled() => probe.exchange(other)?,
@@ -121,7 +121,7 @@ impl<P: Armed> Event<P> {
         Ok(())
     }
 
-    /// Replaces the probe, which is not armed, by one without code, if its code refers to memory of a trigger. Takes
+    /// Replaces the probe, which is disabled, by one without code, if its code refers to memory of a trigger. Takes
     /// the probe of a static event away. Returns the old probe; `None` if there was nothing to replace or no memory.
     pub(crate) fn drop_code(&mut self) -> Option<OtherProbe<P>> {
         if self.is_static() {
@@ -206,24 +206,25 @@ impl<P: Armed> Event<P> {
         self.gate.as_ref()
     }
 
-    /// Whether the event can be hit; for a synthetic event, whether triggers may record it.
+    /// Whether the event can be hit, because its probe is enabled; for a synthetic event, whether triggers may record
+    /// it.
     #[must_use]
-    pub fn is_enabled(&self) -> bool {
+    pub fn is_armed(&self) -> bool {
         self.probe.as_ref().map_or_else(|| self.recorder.armed.load(Relaxed), P::is_enabled)
     }
 
-    /// Arms or disarms the event. A static event that has no probe is left as it is:
+    /// Arms the event, by enabling its probe, or disarms it. A static event that has no probe is left as it is:
     /// [`Events`](super::Events) places one.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`Armed::set_enabled`].
-    pub(crate) fn set_enabled(&self, enabled: bool) -> Result<(), P::Error> {
+    pub(crate) fn set_armed(&self, armed: bool) -> Result<(), P::Error> {
         match &self.probe {
-            Some(probe) => probe.set_enabled(enabled),
+            Some(probe) => probe.set_enabled(armed),
             None if self.is_static() => Ok(()),
             None => {
-                self.recorder.armed.store(enabled, Relaxed);
+                self.recorder.armed.store(armed, Relaxed);
                 Ok(())
             }
         }

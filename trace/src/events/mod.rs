@@ -4,6 +4,9 @@
 //! definitions under one name, with the same arguments at several places, are several probes of one event. Each of them
 //! is listed and counted on its own.
 //!
+//! The user enables and disables an event. The event is *armed* while its probes are enabled: also while it is
+//! disabled, if it has triggers.
+//!
 //! The name and the format of a removed event are kept as long as the rings hold records of it, so that the records can
 //! still be printed.
 //!
@@ -162,8 +165,8 @@ impl<P: Armed> Events<P> {
         self.rings
     }
 
-    /// Defines an event, which is then disabled. If the event exists, adds another probe to it, which is armed if the
-    /// other probes are, and follows the settings of the event from the first hit on.
+    /// Defines an event, which is then disabled. If the event exists, adds another probe to it, which is enabled if
+    /// the other probes are, and follows the settings of the event from the first hit on.
     ///
     /// # Errors
     ///
@@ -179,7 +182,7 @@ impl<P: Armed> Events<P> {
             None => named::settle(&mut definition, symbols)?,
         }
         let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
-        let sibling = siblings.clone().next().map(|event| (event.number, event.is_enabled(), &event.definition));
+        let sibling = siblings.clone().next().map(|event| (event.number, event.is_armed(), &event.definition));
         if let Some((_, _, other)) = sibling {
             let is_of_other_kind = mem::discriminant(&other.kind) != mem::discriminant(&definition.kind);
             if other.family != definition.family || is_of_other_kind {
@@ -197,7 +200,7 @@ impl<P: Armed> Events<P> {
                 return Err(definition.error(part, Problem::OtherArguments, None));
             }
         }
-        let sibling = sibling.map(|(number, enabled, _)| (number, enabled));
+        let sibling = sibling.map(|(number, is_armed, _)| (number, is_armed));
         let shape = if matches!(definition.kind, EventKind::Return { .. }) { Shape::Return } else { Shape::Probe };
         fn named(argument: &Argument) -> (&str, Type) {
             (&argument.name, argument.kind)
@@ -242,7 +245,7 @@ impl<P: Armed> Events<P> {
             self.functions = functions_of_names.or(self.functions.take());
             return Ok(());
         }
-        let is_armed = sibling.is_some_and(|(_, enabled)| enabled);
+        let is_armed = sibling.is_some_and(|(_, is_armed)| is_armed);
         let probe = self.register(&mut event, plan, symbols, is_armed).map_err(|unplaced| match unplaced {
             Unplaced::OutOfMemory => OutOfMemory.into(),
             Unplaced::Refused(reason) => {
@@ -270,8 +273,8 @@ impl<P: Armed> Events<P> {
         Ok(())
     }
 
-    /// Registers a probe for `event`, which has none and is in no list, and reserves room for the event. Arms the probe
-    /// if it `is_armed`. `plan` applies from the first hit on.
+    /// Registers a probe for `event`, which has none and is in no list, and reserves room for the event. Enables the
+    /// probe if the event `is_armed`. `plan` applies from the first hit on.
     ///
     /// # Errors
     ///

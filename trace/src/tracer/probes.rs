@@ -1,5 +1,5 @@
-//! The probes of a tracer, made by the engine. They are on many functions and are armed and disarmed together, because
-//! an armed probe could be hit by the code that arms the others.
+//! The probes of a tracer, made by the engine. They are on many functions and are enabled and disabled together,
+//! because an enabled probe could be hit by the code that enables the others.
 //!
 //! Where it is possible, a call is recorded in the stub of its probe, and a return in the code that the function
 //! returns to. The handlers of [`hit::tracer`](crate::hit::tracer) decide at a hit whether a call is followed, and
@@ -159,7 +159,7 @@ fn registered<B, P>(
 }
 
 impl Traced {
-    /// Creates disarmed probes that record the calls of `functions` in `rings`.
+    /// Creates disabled probes that record the calls of `functions` in `rings`.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl Traced {
         Ok(Self { calls, returns: Vec::new(), _made: [Some(made), None], _roles: None, refused })
     }
 
-    /// Creates disarmed probes that record the calls and returns of `functions` in `rings`, within the limits of
+    /// Creates disabled probes that record the calls and returns of `functions` in `rings`, within the limits of
     /// `graph`.
     ///
     /// # Errors
@@ -234,7 +234,7 @@ impl Traced {
         })
     }
 
-    /// Creates disarmed probes that count the calls of functions and their durations.
+    /// Creates disabled probes that count the calls of functions and their durations.
     ///
     /// # Errors
     ///
@@ -254,7 +254,7 @@ impl Traced {
         Ok(Self { calls: Vec::new(), returns, _made: [None, None], _roles: None, refused })
     }
 
-    /// Creates disarmed probes that keep the deepest stack at which `functions` are called.
+    /// Creates disabled probes that keep the deepest stack at which `functions` are called.
     ///
     /// # Errors
     ///
@@ -288,11 +288,11 @@ impl Traced {
         registered(numbers, probe, Kprobe::register_all)
     }
 
-    /// Arms or disarms all probes, at once.
+    /// Enables or disables all probes, at once.
     ///
     /// # Errors
     ///
-    /// There is no memory to arm them: none is armed.
+    /// There is no memory to enable them: all are disabled.
     pub fn set_enabled(&self, enabled: bool) -> Result<(), OutOfMemory> {
         Registration::set_all_enabled(self.probes(), enabled).map_err(|_| OutOfMemory)
     }
@@ -327,9 +327,9 @@ impl Traced {
         self.end()
     }
 
-    /// Disarms and unregisters all probes at once: one by one, each would have all CPUs held.
+    /// Disables and unregisters all probes at once: one by one, each would have all CPUs held.
     fn end(&mut self) -> u64 {
-        // Without memory for a list of them they go armed.
+        // Without memory for a list of them they go while they are enabled.
         let _ = self.set_enabled(false);
         let active: u64 = self.returns.iter().map(|probe| u64::from(probe.active())).sum();
         let missed = Kprobe::unregister_all(mem::take(&mut self.calls));

@@ -100,9 +100,9 @@ impl<P: Armed> Events<P> {
             let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents)?;
             let is_exempt = event.is_static() || event.is_of_commands();
             let is_to_be_armed = of_event.settings.is_armed() && (!self.controls.disarmed || is_exempt);
-            // The snippet of a disarmed probe is made when the probe is armed.
+            // The snippet of a disarmed event is made when the event is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
-            let (is_exchanged, was_armed) = (false, event.is_enabled());
+            let (is_exchanged, was_armed) = (false, event.is_armed());
             let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
             fallible::push(&mut staged, one)?;
         }
@@ -118,7 +118,7 @@ impl<P: Armed> Events<P> {
             for Staged { number, other, .. } in staged.iter_mut().filter(|one| !one.is_to_be_armed) {
                 let Some(event) = self.get_mut(*number) else { continue };
                 // Disarming needs no memory.
-                let _ = event.set_enabled(false);
+                let _ = event.set_armed(false);
                 *other = event.drop_code();
             }
         }
@@ -186,7 +186,7 @@ impl<P: Armed> Events<P> {
             let Some(of_event) = self.controls.of_events.get(number) else { break };
             for event in self.all().filter(|event| is(event, of_event)) {
                 if !of_event.settings.is_armed() {
-                    let _ = event.set_enabled(false);
+                    let _ = event.set_armed(false);
                 }
                 // Without memory the old plan stays. Events on this one that are not armed any more record nothing.
                 let Ok(dependents) = self.armed_dependents(event, &self.controls.of_events) else { continue };
@@ -219,7 +219,7 @@ struct Staged<P> {
     is_to_be_armed: bool,
     /// Whether the other probe has replaced the old one.
     is_exchanged: bool,
-    /// Whether the probe was armed before.
+    /// Whether the event was armed before.
     was_armed: bool,
 }
 
@@ -230,27 +230,27 @@ impl<P: Armed> Staged<P> {
         }
     }
 
-    /// Exchanges the probe if its stub changes, and arms it if it is to be armed.
+    /// Exchanges the probe if its stub changes, and arms the event if it is to be armed.
     fn exchange_probe(&mut self, events: &mut Events<P>) -> Result<(), P::Error> {
         let Some(event) = events.get_mut(self.number) else { return Ok(()) };
         if let Some(other) = &mut self.other {
             event.exchange(other)?;
             self.is_exchanged = true;
         }
-        if self.is_to_be_armed && !self.was_armed { event.set_enabled(true) } else { Ok(()) }
+        if self.is_to_be_armed && !self.was_armed { event.set_armed(true) } else { Ok(()) }
     }
 
-    /// Restores the probe. If there is no memory for that, although it was freed just now, the probe is disarmed.
+    /// Restores the probe. If there is no memory for that, although it was freed just now, the event is disarmed.
     fn put_back(&mut self, events: &mut Events<P>) {
         let Some(event) = events.get_mut(self.number) else { return };
         if !self.was_armed {
             // Disarming needs no memory.
-            let _ = event.set_enabled(false);
+            let _ = event.set_armed(false);
         }
         if let Some(other) = self.other.as_mut().filter(|_| self.is_exchanged)
             && event.exchange(other).is_err()
         {
-            let _ = event.set_enabled(false);
+            let _ = event.set_armed(false);
         }
     }
 }

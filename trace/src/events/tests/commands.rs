@@ -74,13 +74,13 @@ fn no_list_has_an_event_of_commands() {
     events.write_all_definitions(&mut out).unwrap();
     events.write_events(false, &mut out).unwrap();
     assert_eq!(out, "p:kprobes/one f\nkprobes:one\n");
-    // Neither what disarms probes nor what enables or removes all events changes it.
+    // Neither what disarms events nor what enables or removes all events changes it.
     events.set_may_be_armed(false).unwrap();
     events.set_enabled(None, None, false).unwrap();
     remove_all(events, None).unwrap();
     assert_eq!(events.set_trigger(("", "0x1000"), "traceon"), Err(Errno::NotFound));
     assert_eq!(controlled.commands(), "0x1000:snapshot:unlimited\n");
-    let armed = controlled.events.all().filter(|event| event.is_enabled()).count();
+    let armed = controlled.events.all().filter(|event| event.is_armed()).count();
     assert_eq!(armed, 1);
 }
 

@@ -33,7 +33,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     assert_eq!(instance.listed(), main.listed());
     let numbers = |of: &Controlled| of.events.iter().map(Event::number).collect::<Vec<_>>();
     assert_eq!(numbers(&instance), numbers(&main));
-    assert!(instance.events.iter().all(|event| !event.is_enabled()));
+    assert!(instance.events.iter().all(|event| !event.is_armed()));
     let count = registered();
     instance.copy_definitions(&main);
     assert_eq!(registered(), count, "nothing has changed, so nothing is defined anew");
@@ -63,7 +63,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
         lines
     };
     assert_eq!(lines(instance.listed()), lines(main.listed()));
-    let armed: Vec<u64> = instance.events.iter().filter(|event| event.is_enabled()).map(Event::address).collect();
+    let armed: Vec<u64> = instance.events.iter().filter(|event| event.is_armed()).map(Event::address).collect();
     assert_eq!(armed, [0x2000, 0x1004]);
     hit(0x1004, 7);
     // What the main trace has no more goes, whatever the instance does with it.

@@ -10,7 +10,7 @@ use fallible::failing::{Heap, each_allocation};
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// Returns the contents of all files, and which probes are armed.
+/// Returns the contents of all files, and which probes are enabled.
 fn state(Controlled { events }: &Controlled) -> String {
     let mut text = String::new();
     events.write_definitions(&mut text).unwrap();
@@ -116,7 +116,7 @@ fn what_there_is_no_memory_for_is_not_set() {
     assert!(cfg!(miri) || allocations > 200, "{allocations}");
 }
 
-/// If the engine cannot arm one of several probes, none is armed, and each keeps its plan.
+/// If the engine cannot enable one of several probes, none is enabled, and each keeps its plan.
 #[test]
 fn probes_are_armed_together_or_not_at_all() {
     let mut controlled = controlled();
