@@ -6,7 +6,7 @@ use core::ops::Range;
 use aarch64_kprobes::platform;
 use fallible::OutOfMemory;
 use kprobes_trace::engine::Probe;
-use kprobes_trace::events::{self, Armed, Events, Services};
+use kprobes_trace::events::{self, Events, RegisteredProbe, Services};
 use kprobes_trace::filter::FindFunction;
 use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::symbols::{Function, Symbols};
@@ -61,7 +61,7 @@ pub(crate) fn resize(rings: &Rings, cpu: Option<usize>, bytes: usize) -> Result<
 /// # Errors
 ///
 /// There is no memory for the state of the readers.
-pub fn events<P: Armed>(rings: &'static Rings) -> Result<Events<P>, OutOfMemory> {
+pub fn events<P: RegisteredProbe>(rings: &'static Rings) -> Result<Events<P>, OutOfMemory> {
     let services = Services {
         is_caller_in_x30: |address| prologue::is_caller_in_x30(address as usize),
         now: || time::now().as_micros() as u64,

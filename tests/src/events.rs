@@ -16,7 +16,7 @@ use kprobes_trace::context::{Context, Offsets};
 use kprobes_trace::definition::{Command, EventKind, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
-use kprobes_trace::events::{self, Armed, Events};
+use kprobes_trace::events::{self, Events, RegisteredProbe};
 use kprobes_trace::hit::Registers;
 use kprobes_trace::hit::write::RecordedHit;
 use kprobes_trace::recorder::Recorder;
@@ -307,7 +307,7 @@ extern "C" fn left_return(call: &mut Call<'_>) {
 struct Chosen(Probe);
 
 // SAFETY: the probe, `synchronize` and the offsets are those of `Probe`, which fulfils the contract.
-unsafe impl Armed for Chosen {
+unsafe impl RegisteredProbe for Chosen {
     type Error = ProbeError;
 
     unsafe fn register(

@@ -5,7 +5,7 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use crate::context::Offsets;
 use crate::definition::EventKind;
-use crate::events::{Armed, Form};
+use crate::events::{Form, RegisteredProbe};
 use crate::hit::handler;
 use crate::recorder::Recorder;
 
@@ -31,7 +31,7 @@ impl Probe {
 
 // SAFETY: dropping a probe of the engine unregisters it, and its `synchronize` waits for the hits on all CPUs. The
 // offsets are those of the image's `ContextLayout`.
-unsafe impl Armed for Probe {
+unsafe impl RegisteredProbe for Probe {
     type Error = ProbeError;
 
     unsafe fn register(

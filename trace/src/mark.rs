@@ -14,7 +14,7 @@ use aarch64_kprobes::platform;
 
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::events::{Armed, Events};
+use crate::events::{Events, RegisteredProbe};
 use crate::hit::Registers;
 use crate::hit::write::RecordedHit;
 use crate::recorder::{PRINT_MAX, RAW_MAX};
@@ -115,7 +115,7 @@ impl Rings {
     }
 }
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Records `bytes` as written to `trace_marker_raw`: a number of four bytes, the lowest first, and data. Returns
     /// false, and does nothing, if recording is off.
     ///

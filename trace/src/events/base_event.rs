@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use fallible::OutOfMemory;
 
 use super::resolve::{self, Arguments, ResolveError};
-use super::{Armed, Event, Events, named};
+use super::{Event, Events, RegisteredProbe, named};
 use crate::definition::{
     self, ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, EventKind, Expression, Family, Named, Origin,
     Problem,
@@ -22,7 +22,7 @@ use crate::symbols::Symbols;
 /// The event that another one is on.
 pub(super) struct BaseEvent<'a, P>(&'a Event<P>);
 
-impl<'a, P: Armed> BaseEvent<'a, P> {
+impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
     /// Finds the event that `definition` is to be on; `None` if it names a place of its own.
     pub fn of(events: &'a Events<P>, definition: &Definition) -> Result<Option<Self>, ResolveError> {
         let PlaceBase::Event(group, name) = &definition.place.base else { return Ok(None) };

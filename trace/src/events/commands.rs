@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use fallible::{Arc, OutOfMemory};
 
 use super::controls::name;
-use super::{Armed, Event, Events, Unplaced};
+use super::{Event, Events, RegisteredProbe, Unplaced};
 use crate::definition::{Definition, EventKind};
 use crate::errno::Errno;
 use crate::format::{Format, Shape};
@@ -25,7 +25,7 @@ impl<P> Event<P> {
     }
 }
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Gives each of the functions at these virtual addresses the command `text`: `traceon`, `traceoff`, `snapshot`,
     /// `stacktrace`, `enable_event:GROUP:EVENT` or `disable_event:GROUP:EVENT`, with `:COUNT` to carry it out at most
     /// COUNT times. A function that has the command keeps it as it is. `refused` gets the reason of each function that

@@ -17,7 +17,7 @@ use core::{fmt, mem};
 use draft::{Draft, EventSettings};
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Armed, Event, Events};
+use super::{Event, Events, RegisteredProbe};
 use crate::clock::Clock;
 use crate::definition::Definition;
 use crate::definition::synthetic::GROUP;
@@ -149,7 +149,7 @@ impl Controls {
     }
 }
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Returns the problems of what was written.
     #[must_use]
     pub fn problems(&self) -> &ErrorLog {
@@ -412,7 +412,7 @@ impl<P: Armed> Events<P> {
     }
 }
 
-impl<P: Armed> OtherEvents for Events<P> {
+impl<P: RegisteredProbe> OtherEvents for Events<P> {
     fn is_event(&self, event: (&str, &str)) -> bool {
         self.find(event).is_ok()
     }

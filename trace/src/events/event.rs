@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use aarch64_kprobes::event::Event as Description;
 use fallible::{Arc, OutOfMemory};
 
-use super::{Armed, Form};
+use super::{Form, RegisteredProbe};
 use crate::definition::{Definition, EventKind};
 use crate::filter::Filter;
 use crate::format::Format;
@@ -50,7 +50,7 @@ pub(crate) struct OtherProbe<P> {
 
 /// Makes the code for the stub of `recorder` at the virtual address `address` with this `plan`. `None` if a stub
 /// cannot do it, or if there are no stubs.
-pub(super) fn code<P: Armed>(
+pub(super) fn code<P: RegisteredProbe>(
     recorder: &Recorder,
     plan: Option<&Plan>,
     address: u64,
@@ -76,7 +76,7 @@ impl<P> Event<P> {
     }
 }
 
-impl<P: Armed> Event<P> {
+impl<P: RegisteredProbe> Event<P> {
     /// Replaces the plan by `plan`, and returns the old one, which the caller must not drop while a hit may use it.
     /// While there is a plan, the handler records returns.
     #[must_use]
@@ -218,7 +218,7 @@ impl<P: Armed> Event<P> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Armed::set_enabled`].
+    /// Returns the errors of [`RegisteredProbe::set_enabled`].
     pub(crate) fn set_armed(&self, armed: bool) -> Result<(), P::Error> {
         match &self.probe {
             Some(probe) => probe.set_enabled(armed),

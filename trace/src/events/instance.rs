@@ -2,7 +2,7 @@
 
 use fallible::OutOfMemory;
 
-use super::{Armed, Event, Events, Listed};
+use super::{Event, Events, Listed, RegisteredProbe};
 use crate::definition::{self, Command, synthetic};
 use crate::symbols::Symbols;
 
@@ -29,7 +29,7 @@ impl From<definition::Error> for DefineError {
     }
 }
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Gives this list the definitions that `main` has, with the same numbers where they are free, and takes away those
     /// that it has not, whether they are in use or not. Each new one is disabled, unless other probes of its event are
     /// enabled.

@@ -2,14 +2,14 @@
 
 use core::fmt::{self, Write};
 
-use super::{Armed, Event, Events};
+use super::{Event, Events, RegisteredProbe};
 use crate::definition::{Definition, Family};
 use crate::text;
 
 /// A defined event as `dynamic_events` lists it, in a form that can be typed again.
 pub(crate) struct Listed<'a, P>(pub &'a Event<P>);
 
-impl<P: Armed> fmt::Display for Listed<'_, P> {
+impl<P: RegisteredProbe> fmt::Display for Listed<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(event) = self;
         write!(f, "{}", event.definition)?;
@@ -21,7 +21,7 @@ impl<P: Armed> fmt::Display for Listed<'_, P> {
     }
 }
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Writes the file `kprobe_events`: each definition in a form that can be typed again.
     ///
     /// # Errors

@@ -10,10 +10,9 @@
 //! The name and the format of a removed event are kept as long as the rings hold records of it, so that the records can
 //! still be printed.
 //!
-//! The probes are behind the trait [`Armed`], and the symbols behind [`Symbols`]. Therefore everything here except the
-//! probing itself is tested on the host.
+//! The probes are behind the trait [`RegisteredProbe`], and the symbols behind [`Symbols`]. Therefore everything here
+//! except the probing itself is tested on the host.
 
-mod armed;
 mod base_event;
 mod commands;
 mod controls;
@@ -21,6 +20,7 @@ mod event;
 mod instance;
 mod list;
 mod named;
+mod registered_probe;
 mod resolve;
 mod statics;
 mod synthetic;
@@ -35,12 +35,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
 
-pub use armed::{Armed, Form};
 pub use controls::Services;
 pub use event::Event;
 pub(crate) use event::OtherProbe;
 pub use instance::DefineError;
 pub(crate) use list::Listed;
+pub use registered_probe::{Form, RegisteredProbe};
 pub use resolve::{ResolveError, resolve};
 
 use crate::definition::{self, Argument, Base, Definition, EventKind, Family, Problem, Removal};
@@ -66,7 +66,7 @@ const PLANS: usize = 32;
 
 /// All events, and the rings that hold their records.
 #[derive(Debug)]
-pub struct Events<P: Armed> {
+pub struct Events<P: RegisteredProbe> {
     events: Vec<Event<P>>,
     /// Events that were removed while there are records of them: number, name, format.
     removed: Vec<(u16, String, Format)>,
@@ -88,7 +88,7 @@ pub struct Events<P: Armed> {
     controls: Controls,
 }
 
-impl<P: Armed> Drop for Events<P> {
+impl<P: RegisteredProbe> Drop for Events<P> {
     /// Also drops the plans: that of a synthetic event and that of an event on it may own each other.
     fn drop(&mut self) {
         self.events.iter_mut().for_each(|event| drop(event.probe.take()));
@@ -137,7 +137,7 @@ fn gate(
     })
 }
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Makes a list without events, whose records will go to `rings`, for a kernel with these `services`.
     ///
     /// # Errors

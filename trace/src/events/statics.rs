@@ -7,7 +7,7 @@
 use aarch64_kprobes::event;
 use fallible::{Arc, OutOfMemory};
 
-use super::{Armed, Event, Events, Form};
+use super::{Event, Events, Form, RegisteredProbe};
 use crate::definition::{Definition, EventKind};
 use crate::format::Format;
 use crate::recorder::Recorder;
@@ -47,7 +47,7 @@ impl<P> Event<P> {
     }
 }
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Adds the static events of the image, by group and name, whatever order the linker has put them in.
     ///
     /// # Errors

@@ -5,14 +5,14 @@ use core::mem;
 
 use fallible::{Arc, OutOfMemory};
 
-use super::{Armed, Event, Events};
+use super::{Event, Events, RegisteredProbe};
 use crate::definition::synthetic::{self, Synthetic};
 use crate::definition::{Definition, Problem};
 use crate::format::Format;
 use crate::recorder::Recorder;
 use crate::ring::{RECORD_HEADER, RECORD_MAX};
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Defines a synthetic event, which is then disabled.
     ///
     /// # Errors

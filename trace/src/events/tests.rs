@@ -123,7 +123,7 @@ struct Counter {
 
 // SAFETY: dropping it removes its recorder from `REGISTERED`, by which alone it is found. It has no offsets. A test has
 // one thread, which handles no hit while it changes plans.
-unsafe impl Armed for Counter {
+unsafe impl RegisteredProbe for Counter {
     type Error = &'static str;
 
     unsafe fn register(

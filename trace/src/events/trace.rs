@@ -6,7 +6,7 @@ use core::fmt::Write;
 
 use fallible::OutOfMemory;
 
-use super::{Armed, Events};
+use super::{Events, RegisteredProbe};
 use crate::clock::Clock;
 use crate::options::{Flag, Options, TraceClock};
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT};
@@ -45,7 +45,7 @@ const SNAPSHOT_HELP: &str = "\
 #                       is not a '0' or '1')
 ";
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Empties the rings.
     pub fn clear_trace(&mut self) {
         self.keep_parted();

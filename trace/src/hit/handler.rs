@@ -143,8 +143,8 @@ pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
 #[inline(always)]
 fn record(seen: &impl Seen) {
     // SAFETY: only `crate::engine` can name the handlers of this module. It registers them with the address of a
-    // recorder that outlives the probe, as # Safety of `Armed::register` demands, and the probe exists while its
-    // handler runs.
+    // recorder that outlives the probe, as # Safety of `RegisteredProbe::register` demands, and the probe exists while
+    // its handler runs.
     let recorder = unsafe { recorder(seen.data()) };
     // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and the recorded hit is
     // that hit. It lacks the words saved at the entry: a program of words, the only kind recorded quickly, uses none.

@@ -10,7 +10,7 @@ use fallible::{Arc, OutOfMemory, TryClone};
 use super::{Name, name};
 use crate::definition::Definition;
 use crate::errno::Errno;
-use crate::events::{Armed, Event, Events, OtherProbe};
+use crate::events::{Event, Events, OtherProbe, RegisteredProbe};
 use crate::recorder::Recorder;
 use crate::trigger::Plan;
 use crate::trigger::settings::Settings;
@@ -66,7 +66,7 @@ fn retarget(all: &mut [EventSettings]) {
     }
 }
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Returns a copy of the settings, as a draft.
     pub(in crate::events) fn draft(&self) -> Result<Draft, OutOfMemory> {
         let copy = |EventSettings { name, settings, .. }: &EventSettings| -> Result<_, OutOfMemory> {
@@ -223,7 +223,7 @@ struct Staged<P> {
     was_armed: bool,
 }
 
-impl<P: Armed> Staged<P> {
+impl<P: RegisteredProbe> Staged<P> {
     fn exchange_plan(&mut self, events: &Events<P>) {
         if let Some(event) = events.get(self.number) {
             self.plan = event.replace_plan(self.plan.take());
@@ -255,10 +255,10 @@ impl<P: Armed> Staged<P> {
     }
 }
 
-fn is_armed<P: Armed>(event: &Event<P>, all: &[EventSettings]) -> bool {
+fn is_armed<P: RegisteredProbe>(event: &Event<P>, all: &[EventSettings]) -> bool {
     all.iter().any(|of_event| is(event, of_event) && of_event.settings.is_armed())
 }
 
-fn is<P: Armed>(event: &Event<P>, of_event: &EventSettings) -> bool {
+fn is<P: RegisteredProbe>(event: &Event<P>, of_event: &EventSettings) -> bool {
     of_event.is(name(event))
 }

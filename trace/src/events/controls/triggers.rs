@@ -9,12 +9,12 @@ use fallible::{Arc, OutOfMemory};
 use super::draft::{Draft, EventSettings};
 use super::{Name, RefusedHistogram};
 use crate::errno::Errno;
-use crate::events::{Armed, Events};
+use crate::events::{Events, RegisteredProbe};
 use crate::histogram::{self, Command, Histogram, Needed, OtherEvents, Scope, VariableSource};
 use crate::trigger::settings::{Resources, SetError, Settings};
 use crate::trigger::{self, Request, Target, Trigger, TriggerKind};
 
-impl<P: Armed> Events<P> {
+impl<P: RegisteredProbe> Events<P> {
     /// Sets a trigger of an event, or removes one.
     ///
     /// # Errors

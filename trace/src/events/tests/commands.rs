@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn refuse_none(error: <Counter as Armed>::Error) {
+fn refuse_none(error: <Counter as RegisteredProbe>::Error) {
     panic!("{error}");
 }
 

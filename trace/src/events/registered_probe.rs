@@ -1,4 +1,4 @@
-//! The interface of events to the probes that they are armed with: those of the engine, or of a test on the host.
+//! The interface of events to their probes: those of the engine, or of a test on the host.
 
 use core::fmt;
 
@@ -26,7 +26,7 @@ pub enum Form {
 /// [`synchronize`](Self::synchronize) returns, every hit is over that was being handled on any CPU when it was called:
 /// plans that such hits use are freed after it. The offsets, if there are any, are those of the
 /// [`ContextLayout`](crate::context::ContextLayout): stubs load from them.
-pub unsafe trait Armed: Sized {
+pub unsafe trait RegisteredProbe: Sized {
     /// Why a probe is refused.
     type Error: fmt::Display;
 
