@@ -1,7 +1,7 @@
 //! The command `everything`: probes every instruction that can be probed, at once.
 //!
-//! The probes have no handlers, and only count. Once they are armed, the console itself runs through them. They are
-//! therefore registered in batches, armed together, disarmed together, and unregistered in batches. ^C is checked
+//! The probes have no handlers, and only count. Once they are enabled, the console itself runs through them. They are
+//! therefore registered in batches, enabled together, disabled together, and unregistered in batches. ^C is checked
 //! between batches.
 
 use alloc::vec::Vec;
@@ -56,7 +56,7 @@ pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result
         None => show(&session.everything),
         Some(word) => match word.text {
             "on" if session.everything.is_empty() => session.everything = probe_everything()?,
-            "on" if is_armed(&session.everything) => return Err(word.failure("everything is already probed")),
+            "on" if is_enabled(&session.everything) => return Err(word.failure("everything is already probed")),
             "on" => return Err(word.failure("`everything off` was stopped before it ended: run it again first")),
             "off" => remove(&mut session.everything),
             _ => return Err(word.failure("`on`, `off` or nothing is expected here")),
@@ -97,7 +97,7 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     let possible = (!has_memory).then(|| can_be_probed(table));
     if Registration::set_all_enabled(registrations(&probes), true).is_err() {
         has_memory = false;
-        // Arms as many probes as there is memory for.
+        // Enables as many probes as there is memory for.
         for some in probes.chunks(BATCH) {
             if Registration::set_all_enabled(registrations(some), true).is_err() {
                 some.iter().for_each(|probe| _ = probe.enable());
@@ -132,7 +132,7 @@ fn can_be_probed(table: &SymbolTable<'static>) -> usize {
 
 /// Unregisters `probes` after ^C. Returns the empty list that remains.
 fn probe_nothing(mut probes: Vec<Kprobe>) -> Vec<Kprobe> {
-    disarm(&probes);
+    disable(&probes);
     while !probes.is_empty() {
         remove_some(&mut probes);
     }
@@ -140,10 +140,10 @@ fn probe_nothing(mut probes: Vec<Kprobe>) -> Vec<Kprobe> {
     Vec::new()
 }
 
-/// Unregisters all probes. After ^C some remain, disarmed.
+/// Unregisters all probes. After ^C some remain, disabled.
 fn remove(probes: &mut Vec<Kprobe>) {
     let whole = probes.len();
-    disarm(probes);
+    disable(probes);
     let mut progress = Progress::new("removed", whole);
     while !probes.is_empty() && progress.report(whole - probes.len()) {
         remove_some(probes);
@@ -155,10 +155,10 @@ fn remove(probes: &mut Vec<Kprobe>) {
     }
 }
 
-/// Disarms the probes together, or one by one if there is no memory for a list of them.
-fn disarm(probes: &[Kprobe]) {
+/// Disables the probes together, or one by one if there is no memory for a list of them.
+fn disable(probes: &[Kprobe]) {
     if Registration::set_all_enabled(registrations(probes), false).is_err() {
-        // This does not fail: disarming a single probe takes no memory, and interrupts are not masked here.
+        // This does not fail: disabling a single probe takes no memory, and interrupts are not masked here.
         probes.iter().for_each(|probe| _ = probe.disable());
     }
 }
@@ -171,7 +171,7 @@ fn registrations(probes: &[Kprobe]) -> impl Iterator<Item = &Registration> {
     probes.iter().map(|probe| &**probe)
 }
 
-fn is_armed(probes: &[Kprobe]) -> bool {
+fn is_enabled(probes: &[Kprobe]) -> bool {
     probes.first().is_some_and(|probe| probe.is_enabled())
 }
 
@@ -188,14 +188,14 @@ fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
 }
 
 /// Makes room in `probes` for another batch. Returns whether there is enough memory: for the new probes, for the lists
-/// while they are registered, and to arm all probes afterwards.
+/// while they are registered, and to enable all probes afterwards.
 fn make_room(probes: &mut Vec<Kprobe>) -> bool {
     /// The memory for a batch, in bytes: at most what the lists take during registration, and about what the probes
     /// take.
     const NEEDED: usize = 512 * BATCH;
-    /// About the additional memory for an armed probe, in bytes, with its share of the lists for arming.
-    const ARMED: usize = 384;
-    let needed = NEEDED + ARMED * (probes.len() + BATCH);
+    /// About the additional memory for an enabled probe, in bytes, with its share of the lists for enabling.
+    const ENABLED: usize = 384;
+    let needed = NEEDED + ENABLED * (probes.len() + BATCH);
     let is_there = match host().memory_to_spare() {
         Some(bytes) => bytes > needed,
         None => Vec::<u8>::new().try_reserve_exact(needed).is_ok(),
@@ -207,7 +207,7 @@ fn show(probes: &[Kprobe]) {
     if probes.is_empty() {
         return println!("`everything on` probes every instruction that can be probed");
     }
-    if !is_armed(probes) {
+    if !is_enabled(probes) {
         let (probes, them) =
             (counted(probes.len(), "probe is", "probes are"), if probes.len() == 1 { "it" } else { "them" });
         return println!("{probes} disarmed: `everything off` removes {them}");

@@ -72,12 +72,12 @@ impl Instances {
         self.all.iter().any(|Instance { events, .. }| events.iter().any(|own| is_same(own) && events.is_busy(own)))
     }
 
-    /// Disarms all probes of events, or arms again those that should be.
+    /// Disarms all events, or arms again those that should be.
     ///
     /// # Errors
     ///
     /// There is no memory to arm them. They are as they were, unless there is no memory for that any more either.
-    pub(crate) fn set_armed(&mut self, armed: bool) -> Result<(), Errno> {
+    pub(crate) fn set_may_be_armed(&mut self, armed: bool) -> Result<(), Errno> {
         for number in 0..self.all.len() {
             let set = |Instance { events, .. }: &mut Instance, armed| events.set_may_be_armed(armed);
             let (done, rest) = self.all.split_at_mut(number);

@@ -1,6 +1,6 @@
 //! The tracer that is set and its settings: which functions it has probes on, and the profile of functions.
 //!
-//! A change of the settings makes new probes, which are armed after the old ones were disarmed. If there is no memory
+//! A change of the settings makes new probes, which are enabled after the old ones were disabled. If there is no memory
 //! for them, the old probes and settings stay. As in Linux, a write to a file takes effect at its end: a file that is
 //! emptied first and then written changes the probes once.
 
@@ -215,7 +215,7 @@ impl Settings {
         fallible::collect(traceable("*").map(|function| function.address).filter(is_traced))
     }
 
-    /// Creates the probes of `tracer`, disarmed. `inheritance` has the tasks of the restriction, if children inherit
+    /// Creates the probes of `tracer`, disabled. `inheritance` has the tasks of the restriction, if children inherit
     /// it.
     fn probes(
         &self,
@@ -286,7 +286,7 @@ impl Tracing {
         self.inheritance.as_ref().map_or(0, |inheritance| inheritance.tasks.lost())
     }
 
-    /// Creates the probes of `tracer`, disarmed.
+    /// Creates the probes of `tracer`, disabled.
     fn probes_of(&self, tracer: Tracer, rings: &'static Rings) -> Result<Option<Traced>, OutOfMemory> {
         self.settings.probes(tracer, rings, self.inheritance.as_ref())
     }
@@ -330,7 +330,7 @@ impl Tracing {
     ///
     /// # Errors
     ///
-    /// There is no memory. The old probes stay, unless there is no memory to arm them again: then there are none.
+    /// There is no memory. The old probes stay, unless there is no memory to enable them again: then there are none.
     fn exchange(&mut self, traced: Option<Traced>) -> Result<(), OutOfMemory> {
         if let Some(old) = &self.traced {
             old.set_enabled(false)?;
@@ -358,7 +358,7 @@ impl Tracing {
     ///
     /// # Errors
     ///
-    /// There is no memory. If there is none to make the probes, nothing has changed. If there is none to arm them, the
+    /// There is no memory. If there is none to make the probes, nothing has changed. If there is none to enable them, the
     /// tracer is `nop` and the trace is empty.
     pub(crate) fn set(&mut self, events: &mut Events<Probe>, tracer: Tracer) -> Result<(), OutOfMemory> {
         if events.options().tracer == tracer {
@@ -414,7 +414,7 @@ impl Tracing {
     /// # Errors
     ///
     /// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no
-    /// memory to arm the probes again, the tracer is `nop`.
+    /// memory to enable the probes again, the tracer is `nop`.
     pub(crate) fn settle(&mut self, events: &mut Events<Probe>) -> Result<(), Errno> {
         let Some(before) = self.before.take() else { return Ok(()) };
         let tracer = events.options().tracer;
@@ -535,7 +535,7 @@ impl Stacks {
         Ok(())
     }
 
-    /// Returns armed probes.
+    /// Returns enabled probes.
     fn probes(&mut self) -> Result<Traced, Errno> {
         let here = 0_u8;
         if probe::stack_around(ptr::from_ref(&here).addr()).is_none() {

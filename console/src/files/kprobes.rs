@@ -114,15 +114,15 @@ pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Re
     Ok(())
 }
 
-pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
+pub(super) fn read_may_be_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     Ok(writeln!(out, "{}", u8::from(session.events.may_be_armed()))?)
 }
 
-pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+pub(super) fn write_may_be_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let armed = definition::boolean(text).ok_or(Errno::Invalid)?;
     let before = session.events.may_be_armed();
     session.events.set_may_be_armed(armed)?;
-    session.instances.set_armed(armed).inspect_err(|_| {
+    session.instances.set_may_be_armed(armed).inspect_err(|_| {
         // There was memory for this before.
         let _ = session.events.set_may_be_armed(before);
     })

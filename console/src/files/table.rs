@@ -140,7 +140,7 @@ pub(super) static NODES: [Node; 68] = [
     read_only("kprobes/blacklist", kprobes::read_blacklist)
         .of_all()
         .help("the functions that run while a probe is handled"),
-    file("kprobes/enabled", kprobes::read_armed, kprobes::write_armed)
+    file("kprobes/enabled", kprobes::read_may_be_armed, kprobes::write_may_be_armed)
         .of_all()
         .help("whether events are armed; written: 0, 1, n, y"),
     read_only("kprobes/list", kprobes::read_list)

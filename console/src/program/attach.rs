@@ -1,5 +1,5 @@
-//! Registers the probes of a program. All are registered before the first is armed, so that probes that are impossible
-//! are known before the program has any effect.
+//! Registers the probes of a program. All are registered before the first is enabled, so that probes that are
+//! impossible are known before the program has any effect.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -65,7 +65,7 @@ unsafe impl Send for ArmedClause {}
 // SAFETY: an armed clause is never changed, and points to a `Shared`, which all CPUs may use.
 unsafe impl Sync for ArmedClause {}
 
-/// Registers disarmed probes that run the clauses of `shared` at all `places` that can be probed. Clauses are compiled,
+/// Registers disabled probes that run the clauses of `shared` at all `places` that can be probed. Clauses are compiled,
 /// unless `is_interpreted`. Where a clause has a snippet in `snippets`, the stub of the probe runs the snippet and
 /// usually needs no call. A clause whose probe depends on registers to tell whether a function is left is always
 /// interpreted.
@@ -202,13 +202,13 @@ impl AttachedProbes {
         self.armed.iter().filter(|armed| armed.clause == clause).count()
     }
 
-    /// Arms all probes. They are armed together, because the code that arms a probe would
-    /// otherwise hit those that are armed already.
+    /// Enables all probes. They are enabled together, because the code that enables a probe would otherwise hit those
+    /// that are enabled already.
     ///
     /// # Errors
     ///
-    /// There is no memory for this. No probe is armed then.
-    pub fn arm(&self) -> Result<(), ProbeError> {
+    /// There is no memory for this. No probe is enabled then.
+    pub fn enable(&self) -> Result<(), ProbeError> {
         Registration::set_all_enabled(self.probes(), true)
     }
 
@@ -219,7 +219,7 @@ impl AttachedProbes {
     /// until every CPU has been held outside of handlers, and no task is preempted in a handler, because interrupts are
     /// masked there.
     pub fn detach(mut self) -> Unseen {
-        // If there is no memory to disarm them together, the probes are unregistered while they are armed.
+        // If there is no memory to disable them together, the probes are unregistered while they are enabled.
         let _ = Registration::set_all_enabled(self.probes(), false);
         let returns = self.probes().map(|probe| u64::from(probe.active())).sum();
         Unseen { hits: self.unregister(), returns }

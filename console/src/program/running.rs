@@ -362,8 +362,8 @@ impl RunningProgram {
         alone::run(shared, |probe| *probe == Probe::Begin);
         // Asked once: what is probed, watched and sampled starts together or not at all.
         if !is_stopped() {
-            attached.arm().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
-            shared.watchpoints.arm().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
+            attached.enable().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
+            shared.watchpoints.enable().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
             // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the samples
             // before the `Arc`, and `detach` keeps this order.
             let sampled = unsafe { samples.start(shared) };
@@ -373,7 +373,7 @@ impl RunningProgram {
         Ok(program)
     }
 
-    /// Checks and compiles a program, and registers its probes without arming them, unless `is_stopped` becomes true.
+    /// Checks and compiles a program, and registers its probes without enabling them, unless `is_stopped` becomes true.
     /// No clause runs, and no instruction of the kernel is changed.
     ///
     /// # Errors

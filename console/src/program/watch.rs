@@ -38,7 +38,7 @@ impl From<OutOfMemory> for WatchpointError {
 }
 
 impl AttachedWatchpoints {
-    /// Registers disarmed watchpoints for `all`, which run the clauses of `shared`.
+    /// Registers disabled watchpoints for `all`, which run the clauses of `shared`.
     ///
     /// # Errors
     ///

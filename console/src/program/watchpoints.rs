@@ -51,12 +51,12 @@ pub(super) struct Ended {
 }
 
 impl Watchpoints {
-    /// Arms all of them.
+    /// Enables all of them.
     ///
     /// # Errors
     ///
-    /// The machine does not let them. None is armed then.
-    pub fn arm(&self) -> Result<(), WatchError> {
+    /// The machine does not let them. None is enabled then.
+    pub fn enable(&self) -> Result<(), WatchError> {
         let all = self.active.lock();
         if all.is_empty() { Ok(()) } else { Watchpoint::set_all_enabled(&*all, true) }
     }
