@@ -3,8 +3,8 @@
 
 use core::fmt::Write;
 
-use kprobes_trace::errno::Errno;
 use kprobes_trace::context::Context;
+use kprobes_trace::errno::Errno;
 use kprobes_trace::options::{Flag, TraceClock};
 use kprobes_trace::recorder::{PRINT_EVENT, RAW_EVENT};
 use kprobes_trace::text;

@@ -10,9 +10,9 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 use fallible::OutOfMemory;
 use kprobes_vm::ir::{Builtin, Code, Op};
 
-use super::machine_code::Clauses;
 use super::exits::Exit;
 use super::hit::{ArmedClause, INTERPRETER};
+use super::machine_code::Clauses;
 use super::places::{ResolvedPlace, Way};
 use super::refused::{ProbedInstruction, Refused};
 use super::shared::Shared;

@@ -20,9 +20,9 @@ use kprobes_vm::maps::{Limits, Store};
 
 use super::alone::{self, Intervals};
 use super::attach::{self, AttachError, AttachedProbes, Unseen};
-use super::machine_code::Reason;
 use super::image_symbols::ImageSymbols;
 use super::inlined::CopyTable;
+use super::machine_code::Reason;
 use super::places::{ResolvedPlace, Watched};
 use super::resolve::ResolvedProbes;
 use super::samples::Samples;
