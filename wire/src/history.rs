@@ -6,9 +6,9 @@
 //! (ECMA-48, section 8.3.2).
 //!
 //! 1. At each prompt, the host sends [`KEEP`]. From then on, the editor reports each line that a person ends.
-//! 2. To the first one after boot, the editor answers [`Report::First`], and the host replies with its newest line,
-//!    from [`BEGIN`] to [`END`]. While there is room for more, the editor answers [`Report::Next`], for the line before
-//!    that one. So lines come one by one, and input is never sent faster than it is read.
+//! 2. To the first [`KEEP`] after boot, the editor answers [`Report::First`], and the host replies with its newest
+//!    line, from [`BEGIN`] to [`END`]. While there is room for more, the editor answers [`Report::Next`], for the line
+//!    before that one. So lines come one by one, and input is never sent faster than it is read.
 //! 3. When the host leaves, it sends [`LEAVE`], and the reports end.
 
 use core::fmt;
@@ -86,7 +86,7 @@ mod host {
         }
     }
 
-    /// Where the stream is.
+    /// The state of the parser of the stream.
     #[derive(Debug, Default)]
     enum StreamState {
         #[default]
@@ -99,13 +99,13 @@ mod host {
         End(Vec<u8>),
     }
 
-    /// Takes the reports out of what a machine prints. Of a report that is cut off, the text stays. Its beginning does
-    /// not: a terminal would wait for the end, and hide everything until then.
+    /// Removes the reports from what a machine prints. If a report is cut off, its text stays, but not its ESC `_`: a
+    /// terminal would hide everything until the end of the report.
     #[derive(Debug, Default)]
     pub struct Filter(StreamState);
 
     impl Filter {
-        /// Returns these next bytes without reports, and the reports that they complete.
+        /// Takes the next bytes. Returns them without reports, and the reports that they complete.
         pub fn feed(&mut self, bytes: &[u8]) -> (Vec<u8>, Vec<Report<String>>) {
             let (mut text, mut reports) = (Vec::with_capacity(bytes.len()), Vec::new());
             for &byte in bytes {
@@ -113,7 +113,7 @@ mod host {
                 if !matches!(byte, b'\\' | PULSE)
                     && let StreamState::End(report) = state
                 {
-                    // It was cut off, and ESC begins another sequence.
+                    // The report was cut off, and the ESC begins another sequence.
                     text.extend(report);
                     state = StreamState::Escape;
                 }
@@ -143,7 +143,7 @@ mod host {
                         StreamState::Report(report)
                     }
                     (state @ (StreamState::Report(_) | StreamState::End(_)), _) if byte == PULSE => state,
-                    // It was cut off, and the text that follows is about the machine, such as that it stops.
+                    // The report was cut off. The text that follows is a message of the machine, such as that it stops.
                     (StreamState::Report(report) | StreamState::End(report), _) => {
                         text.extend(report);
                         text.push(byte);
@@ -187,7 +187,7 @@ mod tests {
             (b"\x1b_lab\x1b[2J", b"lab\x1b[2J", &[]),
             (b"\x1b_lab\x1b_n\x1b\\c", b"labc", &[Report::Next]),
             (b"\x1b_lab\x1b\x1b_n\x1b\\c", b"lab\x1bc", &[Report::Next]),
-            // The answer to a host comes within it.
+            // The answer to a host comes within a report.
             (b"\x1b\0_la\x1b\0\\b", b"b", &[Report::Line("a".to_string())]),
         ] {
             assert_eq!(Filter::default().feed(stream), (text.to_vec(), reports.to_vec()), "{stream:x?}");

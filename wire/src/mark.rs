@@ -121,8 +121,8 @@ pub enum Segment {
     Marked(Mark, String),
 }
 
-/// The letter of a frame, and the most characters that a frame has. A frame has no line ends. A longer one, or one with
-/// a line end, was cut off.
+/// The letter of a frame, and the maximum length of a frame in characters. A frame has no line ends. A longer frame, or
+/// one with a line end, was cut off.
 #[cfg(any(test, feature = "host"))]
 const FRAME: u8 = b'p';
 #[cfg(any(test, feature = "host"))]
@@ -145,7 +145,7 @@ impl Reader {
         for &byte in bytes {
             let is = |c: char| u32::from(byte) == u32::from(c);
             match &mut self.marked {
-                // No text contains this character, so a text that has not ended was cut off.
+                // No marked text contains SO, so a text that has not ended was cut off.
                 _ if is(BEGIN) => (self.marked, self.is_escaped) = (Some(Vec::new()), false),
                 None => match segments.last_mut() {
                     Some(Segment::Plain(plain)) => plain.push(byte),
@@ -167,7 +167,7 @@ impl Reader {
                 }
                 Some(_) if is(ESCAPE) => self.is_escaped = true,
                 Some(_) if matches!(byte, 0 | b'\r') => {}
-                // The frame was cut off. The text that follows is about the machine, such as that it stops.
+                // The frame was cut off. The text that follows is a message of the machine, such as that it stops.
                 Some(marked) if marked.first() == Some(&FRAME) && (byte == b'\n' || marked.len() > FRAME_MAX) => {
                     self.marked = None;
                 }

@@ -75,7 +75,7 @@ impl fmt::Display for Base64<'_> {
     }
 }
 
-/// Decodes text that [`Base64`] has written, up to the first character that is no digit.
+/// Decodes text that [`Base64`] has written, up to the first character that is not a digit of Base64.
 #[cfg(any(test, feature = "host"))]
 #[must_use]
 pub fn from_base64(text: &str) -> Vec<u8> {
@@ -110,7 +110,7 @@ pub struct Frame {
 pub struct Frames {
     bytes: Vec<u8>,
     next: u32,
-    /// The number of frames that were skipped, by their numbers.
+    /// The number of missing frames: the gaps between frame numbers.
     pub missing: u64,
     /// The number of bytes that belong to no whole frame.
     pub damaged: u64,
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Whichever bit changes, only that frame is missing.
+    /// If any bit of a frame changes, only that frame is missing.
     #[test]
     fn what_is_damaged_is_noticed() {
         let stream = [frame(0, b"first"), frame(1, b"second"), frame(2, b"third")].concat();
