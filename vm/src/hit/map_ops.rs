@@ -194,7 +194,7 @@ pub(crate) fn power_row(value: u64, bits: u8) -> usize {
     if value.cast_signed() < 0 {
         return 0;
     }
-    // The rows of a value with as many leading zeros are 2 to the power `length` long.
+    // The row of a value with this many leading zeros is 2 to the power `length` long.
     let length = 63_u32.saturating_sub(bits.into()).saturating_sub(value.leading_zeros());
     let before = (length as usize).wrapping_shl(bits.into());
     before.wrapping_add(value.wrapping_shr(length) as usize).wrapping_add(1)

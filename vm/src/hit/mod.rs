@@ -1,13 +1,14 @@
 //! The code that runs while a probe is hit: the interpreter, which defines the meaning of the checked form, and its
 //! operations on the store. Compiled code does the same, and is tested against the interpreter.
 //!
-//! Everything in this module and below runs with interrupts masked: no locks except those of the maps, no allocation,
-//! no panic, no unbounded loop, and no call out of the region that is closed to probes. The linker script finds this
-//! code by its module path. Therefore only functions of the hit path are here, and no types over which other code is
-//! generic. Those types are in [`ir`](crate::ir) and [`maps`](crate::maps), with some of their methods here.
+//! Everything in this module and below runs with interrupts masked: no locks except those of the maps and the stacks,
+//! no allocation, no panic, no unbounded loop, and no call out of the region that is closed to probes. The linker
+//! script finds this code by its module path. Therefore only functions of the hit path are here, and no types over
+//! which other code is generic. Those types are in [`ir`](crate::ir) and [`maps`](crate::maps), with some of their
+//! methods here.
 //!
-//! The interpreter accesses only the store and the [`Machine`]. Of the store, the frame and the ring of its CPU are its
-//! own.
+//! The interpreter accesses only the store and the [`Machine`]. The frame and the ring of its CPU in the store belong
+//! to it alone.
 
 mod append;
 mod evaluate;
@@ -126,7 +127,7 @@ pub fn run<M: Machine>(code: &Code, clause: usize, store: &Store, machine: &M) {
 }
 
 /// Executes one op of a clause with the values in the frame of this CPU. Compiled code calls this for an op that it has
-/// no instructions for. Jumps do nothing. The rest is as for [`run`].
+/// no instructions for. Jumps do nothing. `store` must have been made for `code`, and interrupts must be masked.
 #[inline]
 pub fn perform<M: Machine>(code: &Code, clause: usize, op: usize, store: &Store, machine: &M) {
     let Some(op) = code.routines.get(clause).and_then(|routine| routine.ops.get(op)) else { return };

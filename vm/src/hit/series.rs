@@ -1,7 +1,7 @@
 //! Time series: the values of the last intervals, each combined to one number.
 //!
-//! Interval `n` since the start of the machine has the place `n % intervals`, so a later one takes the place of one
-//! that is over. An interval in which nothing was collected leaves an old one in its place.
+//! Interval `n` since the start of the machine has the place `n % intervals`, so a later interval replaces an earlier
+//! one. If nothing is collected in an interval, its place keeps an earlier interval.
 
 use core::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use super::{all_pairs, halves, load_cells, wide, widened};
 use crate::ir::{Combine, INTERVAL_WORDS, Series};
 use crate::maps::Cells;
 
-/// What is known of an interval: see [`INTERVAL_WORDS`].
+/// The words of an interval: see [`INTERVAL_WORDS`].
 type IntervalWords = [u64; INTERVAL_WORDS];
 
 /// Adds `value`, which was collected `now` nanoseconds after the start of the machine.
@@ -46,8 +46,8 @@ pub(super) fn join(series: &Series, mut all: &mut [u64], mut one: &[u64]) {
     }
 }
 
-/// Merges what is known of two intervals that have the same place. The later one stays; if they are the same, their
-/// values are combined.
+/// Merges two intervals that have the same place. The later interval stays. If both are the same interval, their values
+/// are combined.
 #[inline]
 fn merge(series: &Series, known: &mut IntervalWords, found: IntervalWords) {
     let ([number, other, low, high], [found_number, found_other, found_low, found_high]) = (&mut *known, found);
@@ -84,7 +84,7 @@ mod tests {
         Series { interval: 100, intervals: 3, by, signed: true }
     }
 
-    /// Returns what remains of values, each with its time.
+    /// Returns the words of a series that has collected these values, each with its time.
     fn collected(by: Combine, values: &[(u64, i64)]) -> [u64; 12] {
         let words = [const { AtomicU64::new(0) }; 12];
         values.iter().for_each(|&(now, value)| add(&series(by), &words, value.cast_unsigned(), now));

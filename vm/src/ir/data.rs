@@ -86,7 +86,7 @@ pub struct Map {
     pub keys: Vec<Type>,
     /// What the map keeps for each key.
     pub value: MapValue,
-    /// The number of keys that it has room for; `None` for that of all maps.
+    /// The number of keys that the map has room for; `None` for the limit in [`Limits`](crate::maps::Limits).
     pub room: Option<usize>,
 }
 
@@ -213,9 +213,9 @@ pub enum Combine {
     Greatest,
 }
 
-/// The number of words that a time series keeps for an interval: one more than the number of the interval since the
-/// start of the machine, or 0; the number of values, or the time of the last one; and the value, or the 128-bit sum of
-/// those that are to be averaged, lower half first.
+/// The number of words that a time series keeps for an interval. The first is the number of the interval since the
+/// start of the machine, plus 1, or 0 for none. The second is the number of values, or the time of the last one. The
+/// other two are the value, or the 128-bit sum of the values to be averaged, lower half first.
 pub const INTERVAL_WORDS: usize = 4;
 
 /// The largest number of intervals in a time series.

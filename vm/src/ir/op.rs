@@ -150,8 +150,8 @@ pub enum Op {
         /// The number of an earlier op.
         target: u16,
     },
-    /// Loads the next key of a map, in the order of slots, and the place to continue from. Each look counts as ops of a
-    /// turn.
+    /// Loads the next key of a map, in the order of slots, and the place to continue from. Keys and empty buckets that
+    /// are passed over take ops of the run.
     Next {
         /// The place to look from, 0 at first; updated to the place to continue from, or to `u64::MAX` after the last
         /// key. The words after it receive the key, or zeros if there is none.
@@ -278,9 +278,9 @@ pub enum Op {
         /// The number of words.
         words: u8,
     },
-    /// Ends the program: from now on only clauses run that run after the end, such as `END`.
+    /// Ends the program: from now on, only clauses that run after the end, such as `END`, still run.
     Exit {
-        /// The exit status: a constant below 256, or a word, of which a greater value counts as 255.
+        /// The exit status: a constant below 256, or a word whose values above 255 count as 255.
         status: Operand,
     },
 }
@@ -323,15 +323,15 @@ pub enum BuiltinNeed {
     Nothing,
     /// This register.
     Register(Register),
-    /// Who has called the function.
+    /// The call of the function.
     Caller,
-    /// Which function contains the probe.
+    /// The function that contains the probe.
     Function,
 }
 
 impl Builtin {
-    /// Returns what must be found out for the value. Probes are placed so that a hit has no more than this: what is not
-    /// said here is 0.
+    /// Returns what a kernel must find out for the value. A kernel need not find out more than the builtins of a clause
+    /// need, so a need that is missing here gives the value 0.
     #[must_use]
     pub const fn need(self) -> BuiltinNeed {
         match self {

@@ -1,4 +1,4 @@
-//! Ops as text, one a line, to show what a program was lowered to.
+//! Ops as text, one a line, to show the lowered form of a program.
 
 use core::fmt::{self, Display, Formatter};
 

@@ -60,12 +60,10 @@ impl Shape {
         fits.then_some(Self { map, alone, key_words, value_words, ways, home_bits })
     }
 
-    /// Returns the size of a slot in bytes.
     pub fn slot_bytes(&self) -> usize {
         8 * (self.key_words + self.value_words)
     }
 
-    /// Returns the size of a bucket in bytes.
     pub fn bucket_bytes(&self) -> usize {
         8 * HEAD + self.ways * self.slot_bytes()
     }
@@ -77,7 +75,6 @@ impl Emitter<'_> {
         Shape::of(self.store, map)
     }
 
-    /// Makes the labels for an op.
     pub fn access_labels(&mut self) -> AccessLabels {
         AccessLabels { unusual: self.assembler.label(), missing: self.assembler.label(), done: self.assembler.label() }
     }

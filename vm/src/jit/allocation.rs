@@ -171,7 +171,7 @@ impl Allocations {
 
     /// Assigns registers to ranges, which are in the order in which they begin.
     fn assign(&mut self, registers: RangeInclusive<u8>) -> Result<(), OutOfMemory> {
-        // Each register is in one of these lists, and each has room for all.
+        // Each register is in one of these two lists, and each list has room for all registers.
         let mut free = fallible::collect(registers.rev())?;
         let mut active: Vec<(usize, u8)> = Vec::new();
         active.try_reserve_exact(free.len())?;

@@ -45,7 +45,6 @@ impl Assembler {
         self.words.len()
     }
 
-    /// Appends a word.
     pub fn push(&mut self, word: u32) {
         let outcome = fallible::push(&mut self.words, word);
         self.need(outcome);

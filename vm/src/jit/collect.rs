@@ -8,7 +8,7 @@ use super::emit::Emitter;
 use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
 use crate::ir::{Aggregate, MapValue, Operand, Word, histogram_words, rows};
 
-/// How instructions add a value to an aggregation. The call of the interpreter adds to the others.
+/// How instructions add a value to an aggregation. For other aggregations, the interpreter is called.
 #[derive(Clone, Copy)]
 enum Addition {
     /// Counts, without the value.
@@ -108,7 +108,7 @@ impl Emitter<'_> {
                 self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, ONE));
                 self.row_of(place);
             }
-            // As `power_row` does it.
+            // The same computation as in `power_row`.
             Addition::Power { bits } => {
                 self.assembler.push(a64::leading_zeros(ONE, value));
                 self.assembler.constant(OTHER, u64::from(63_u8.saturating_sub(bits)));
@@ -136,8 +136,8 @@ impl Emitter<'_> {
         self.assembler.push(encode::store(OTHER, base, offset));
     }
 
-    /// Adds 1 to the row after the one whose number is in `RIGHT`, but no later one than the row after `last`; or, if
-    /// the value is below the number in `least`, to row 0.
+    /// Adds 1 to row min(`RIGHT`, `last`) + 1. If the value is below the number in register `least`, adds 1 to row 0
+    /// instead.
     fn bounded_row(&mut self, last: usize, value: u8, least: u8, place: Value) {
         self.assembler.constant(OTHER, last as u64);
         self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, RIGHT, OTHER));

@@ -109,8 +109,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Compares the first bytes of two strings: all words except the last completely, and the bytes that count of the
-    /// last. The result is 0 if they are equal.
+    /// Compares the first `bytes` bytes of two strings: all words except the last completely, and the remaining bytes
+    /// of the last. The result is 0 if they are equal.
     pub fn differ(&mut self, number: usize, to: Word, left: Word, right: Word, bytes: u8) {
         let words = bytes.div_ceil(8);
         for word in 0..words {

@@ -27,10 +27,10 @@ pub(super) struct Ready {
 
 /// Code for an unusual case, written after the clause.
 pub(super) enum OutOfLine {
-    /// Unlocks the bucket, which has not been changed. Continues with the next of these.
+    /// Unlocks the bucket, which has not been changed. Continues with the next out-of-line code.
     Release { from: Label },
     /// Returns to `back` if no key of this home is in a later bucket, so that the key's value is 0. Otherwise unlocks
-    /// the bucket, and continues with the next of these.
+    /// the bucket, and continues with the next out-of-line code.
     Nothing { from: Label, back: Label },
     /// Calls the kernel's routine for the op.
     Perform { op: usize, from: Label, back: Label, ready: Ready },

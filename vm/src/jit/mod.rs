@@ -1,8 +1,8 @@
 //! The compiler: from the checked form to A64 instructions that do what the interpreter does.
 //!
 //! Each clause becomes a function, a handler, which is called with the address of the kernel's description of a hit in
-//! x0 (AAPCS64). A [`Kernel`] tells the compiler what that address points to, and where everything else is found. The
-//! instructions, and the calls that they make, are its [`MachineCode`].
+//! x0 (AAPCS64). A [`Kernel`] tells the compiler what that address points to, and where everything else is found. A
+//! [`MachineCode`] has the instructions of a handler, and the calls that they make.
 //!
 //! # What is compiled, and what is called
 //!
@@ -117,7 +117,8 @@ pub enum Source {
     Path(Path),
 }
 
-/// What the compiler must know of the kernel. For a field that is `None`, the handler calls [`perform`](Self::perform).
+/// What the compiler must know of the kernel. For a property whose source is `None`, the handler calls
+/// [`perform`](Self::perform).
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
     /// Returns the offset of a register of the interrupted code from the address in x0, in bytes: a multiple of 8 below
@@ -197,7 +198,7 @@ pub struct MachineCode {
     pub words: Vec<u32>,
     /// The number of words that are instructions; literals follow.
     pub instructions: usize,
-    /// The bytes of stack that it needs, without those of the functions that it calls.
+    /// The bytes of stack that the handler needs, without those of the functions that it calls.
     pub stack_bytes: usize,
     /// All calls in it.
     pub calls: Vec<CallInstruction>,

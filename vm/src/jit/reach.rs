@@ -1,7 +1,7 @@
 //! The check of where stores go: it follows the contents of registers through the words, along every path, from the
 //! first word on.
 //!
-//! A store is refused if its address is not inside something that the clause owns, if it goes past the end of that, or
+//! A store is refused if its address is not in memory that the clause owns, if it goes past the end of that memory, or
 //! if it goes to a bucket, or a slot in it, whose lock is not held. Only one sequence of words may lock a bucket, and
 //! every path must unlock it before a call and before the end.
 //!

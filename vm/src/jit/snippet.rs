@@ -5,7 +5,7 @@
 //! every CPU (see `maps::fixed`), so counting is an addition to a word. Values of maps are read, changed and deleted
 //! in their tables (see `tables`). Everything else needs a handler.
 //!
-//! The same code serves at a return, except for the properties of a hit that are unknown there.
+//! A snippet at a return is the same code, but has no access to the properties of a hit that are unknown there.
 //!
 //! Unusual cases are detected before anything visible to others is changed. Then everything is left to the handler.
 //!
@@ -43,7 +43,7 @@ const OTHER: u8 = 12;
 /// Where a clause runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// Before the stub of an instruction.
+    /// Before the probed instruction.
     Instruction,
     /// At the return of a function, where no register holds the return address.
     Return,
@@ -244,7 +244,7 @@ impl Lowering<'_> {
                 *target = self.starts.get(*target).copied().unwrap_or(end);
             }
         }
-        // A clause that only counts its hits needs no snippet.
+        // A clause without an effect needs no snippet.
         if self.has_collected { Ok(()) } else { Err(NoSnippet::Snippet) }
     }
 

@@ -93,7 +93,7 @@ fn a_clause_is_compiled_or_there_is_no_memory() {
     assert!(allocations > 20, "{allocations}");
 }
 
-/// The clause of the tests that change its words keeps the rules.
+/// The clause whose words the other tests change keeps the rules.
 #[test]
 fn a_clause_with_calls_searches_and_branches_is_compiled() {
     assert_eq!(ANY.flaw(|_| ()), Ok(()));

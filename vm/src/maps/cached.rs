@@ -147,7 +147,7 @@ mod tests {
     }
 
     /// Takes the slot of a key if it is free, and adds to the slot if it is the key's, as a stub does. Returns whether
-    /// it was.
+    /// the slot was the key's.
     fn add(cached: &Cached, cpu: usize, key: u64, value: u64) -> bool {
         let (place, free_key) = cached.slot(cpu, key).unwrap();
         if place.load(Relaxed) == free_key {

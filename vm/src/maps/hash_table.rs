@@ -53,8 +53,8 @@ pub(crate) struct HashTable {
     pub(crate) buckets: usize,
     cells: Box<Cells>,
     pub(crate) dropped: AtomicU64,
-    /// The number of keys. Only clauses that ask for it read it. If there is none in a program, stubs do not count the
-    /// keys that they add and remove: see `jit::snippet`.
+    /// The number of keys. Only clauses that ask for it read it. In a program without such a clause, stubs do not count
+    /// the keys that they add and remove: see `jit::snippet::tables`.
     pub(crate) keys: AtomicU64,
 }
 
@@ -99,13 +99,11 @@ impl HashTable {
         buckets * (HEAD + ways * (key_words + value_words))
     }
 
-    /// Returns the number of words in a key.
     #[inline]
     pub fn key_words(&self) -> usize {
         self.key_words
     }
 
-    /// Returns the number of words in a value.
     #[inline]
     pub fn value_words(&self) -> usize {
         self.value_words
@@ -126,7 +124,6 @@ impl HashTable {
         self.home_bits
     }
 
-    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         self.buckets
     }
@@ -136,7 +133,6 @@ impl HashTable {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of keys.
     #[inline]
     pub fn keys(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)
@@ -159,7 +155,8 @@ impl HashTable {
     }
 
     /// Appends the keys and values of bucket `number` to `rows`: for each, the words of the key, followed by those of
-    /// the value. They are consistent, because the bucket is locked, within a call of `masked`. Called in a task.
+    /// the value. The copy is consistent, because the bucket is locked meanwhile, within a call of `masked`. Called in
+    /// a task.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ pub type Masked<'a> = &'a dyn Fn(&mut dyn FnMut());
 /// The largest number of keys in a map.
 pub const KEYS_MAX: usize = 1 << 20;
 
-/// Instead of an exit status, which has 8 bits, before there is one.
+/// Stands for no exit status: an exit status has 8 bits.
 const NO_STATUS: u64 = u64::MAX;
 /// The number of places for stacks, unless more are requested.
 const STACKS_MAX: usize = 1 << 14;
@@ -180,7 +180,7 @@ pub struct Store {
     pub(crate) stacks: Stacks,
     /// Whether the program has asked to end.
     over: AtomicBool,
-    /// The time of that, in nanoseconds; `u64::MAX` before.
+    /// The time when the program asked to end, in nanoseconds; `u64::MAX` before.
     ended: AtomicU64,
     /// The exit status that was asked for first; [`NO_STATUS`] before.
     status: AtomicU64,
@@ -246,7 +246,7 @@ impl Store {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns the exit status that the program asked for first; 0 if it has not.
+    /// Returns the exit status that the program asked for first; 0 if it has asked for none.
     #[must_use]
     pub fn status(&self) -> u8 {
         u8::try_from(self.status.load(Ordering::Relaxed)).unwrap_or(0)
@@ -331,7 +331,7 @@ impl Store {
     }
 
     /// Returns the keys and values of a map that keeps `kept`, with the aggregations of all CPUs merged. Each step runs
-    /// within a call of `masked`, as for [`clear`](Self::clear).
+    /// within a call of `masked`.
     ///
     /// # Errors
     ///
@@ -345,8 +345,8 @@ impl Store {
         Ok(entries)
     }
 
-    /// Returns the number of words, on each CPU, that code in a stub uses for a key of a map of `code`; 0 if the map
-    /// has none.
+    /// Returns the number of words, on each CPU, that code in a stub uses for a key of a map of `code`; 0 if the keys
+    /// of the map have no such words.
     #[must_use]
     pub fn fixed_words(code: &Code, map: usize) -> usize {
         code.maps.get(map).and_then(|of| Layout::of(of.value)).map_or(0, Layout::words)

@@ -57,15 +57,14 @@ impl Ring {
         self.read.load(Ordering::Relaxed) == end
     }
 
-    /// Returns the time of the next record; `None` if there is none. Only the reader may call this and the methods
-    /// below.
+    /// Returns the time of the next record; `None` if there is none. Only the reader may call this.
     pub fn next_time(&self) -> Option<u64> {
         let read = self.read.load(Ordering::Relaxed);
         (self.written.load(Ordering::Acquire) != read).then_some(())?;
         self.cell(read.wrapping_add(1)).map(|cell| cell.load(Ordering::Relaxed))
     }
 
-    /// Takes the next record; `None` if there is none.
+    /// Takes the next record; `None` if there is none. Only the reader may call this.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! The stacks that a program has recorded, each stored once. A value of a program is the number of its stack, so that
-//! it takes one word. `hit::intern` assigns the numbers.
+//! The stacks that a program has recorded, each stored once. A program keeps a stack as its number, which takes one
+//! word. `hit::intern` assigns the numbers.
 //!
 //! A stack stays in place as long as the program exists. A CPU that passes on a number has seen or written the whole
-//! stack before, and passes the number on through a table or a ring with ordering of its own. So only the CPUs that add
-//! stacks need an order among themselves.
+//! stack before, and passes the number on through a table or a ring with ordering of its own. So only CPUs that add
+//! stacks must synchronize, with the lock `adding`.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;

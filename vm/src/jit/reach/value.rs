@@ -1,4 +1,4 @@
-//! Values of registers in the check: a number with a bound, the address of something that the clause owns, or unknown.
+//! Values of registers in the check: a number with a bound, an address in memory that the clause owns, or unknown.
 
 use core::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Collecting in words at a known distance from the state of the CPU.
+//! Collecting in words at a known distance from the state of the CPU, or in slots that a hash finds.
 
 use alloc::vec::Vec;
 
@@ -155,7 +155,7 @@ impl Lowering<'_> {
         self.push(Step::Operand(OTHER))
     }
 
-    /// Computes the number of a value's row into `ONE`, as `hit::maps::linear_row` does.
+    /// Computes the number of a value's row into `ONE`, as `hit::map_ops::linear_row` does.
     fn linear(&mut self, value: u8, least: i64, most: i64, step: i64) -> Result<(), NoSnippet> {
         let row =
             self.values.clone().rev().find(|&register| register != value && self.allocations.has_no_value_in(register));

@@ -7,8 +7,8 @@
 //! CPU holds the lock, if the key is not in its home but may be in a later bucket, or if a new key finds slots of its
 //! home in use. Therefore these ops must come before anything visible to others is changed.
 //!
-//! If a value is read and a later op deletes it, the lock is held from the read to the deletion. Then the key is
-//! searched only once, and the deletion has no unusual case left.
+//! If a value is read and a later op deletes it, the lock is held from the read to the deletion. Then the key is looked
+//! up only once, and the deletion has no unusual case left.
 //!
 //! Snippets do not count the keys of a table. A map whose number of keys a clause asks for is left to the handler.
 
@@ -124,7 +124,8 @@ impl Lowering<'_> {
         Ok(wanted)
     }
 
-    /// Searches the key. The returned branch is taken if the key has a slot; otherwise control continues after this.
+    /// Searches for the key. The returned branch is taken if the key has a slot; otherwise control continues after
+    /// this.
     fn find(&mut self, wanted: &Search) -> Result<usize, NoSnippet> {
         let [first, rest @ ..] = wanted.key() else { return self.branch_on(Branch::NotZero(TAKEN)) };
         self.instruction(encode::add(SLOT, BUCKET, SLOTS_AT))?;
