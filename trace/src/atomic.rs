@@ -1,5 +1,5 @@
-//! The atomics of code that is model checked, and lists of them: those of `core`, or in model-checked tests those of
-//! the checker.
+//! The atomics of code that is model checked, and lists of them. They are those of `core`; in model-checked tests,
+//! those of the checker.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use core::sync::atomic::{AtomicU64, fence};

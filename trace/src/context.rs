@@ -27,9 +27,9 @@ pub struct Context {
 /// The offsets are correct whenever a probe can be hit, and wherever something is printed to the rings. Every hit loads
 /// from them without a check.
 ///
-/// Whoever defines an event chooses addresses, which its hits read: `x=@0x8010000c:u32`. Addresses without memory give
-/// no value, but a read of a device register may change the device. Let only trusted people define events: an event can
-/// read any address.
+/// A definition chooses the addresses that the hits of its event read: `x=@0x8010000c:u32`. An address without memory
+/// gives no value, but a read of a device register may change the device. Let only trusted people define events: an
+/// event can read any address.
 pub unsafe trait ContextLayout {
     /// The offset of the number of this CPU, a `usize`, dense from 0.
     const CPU_OFFSET: usize = EngineContext::CPU_NUMBER;
@@ -62,7 +62,7 @@ impl Context {
     }
 }
 
-/// Loads what [`ContextLayout`] promises to be there.
+/// Loads the values that [`ContextLayout`] gives the offsets of.
 #[cfg(target_os = "none")]
 mod loads {
     use core::arch::asm;
@@ -98,8 +98,8 @@ mod loads {
         #[must_use]
         pub fn cpu_here() -> usize {
             let cpu;
-            // SAFETY: the implementation of `ContextLayout` promises that the offset from TPIDR_EL1 holds the number of
-            // the CPU.
+            // SAFETY: the implementation of `ContextLayout` guarantees that the word at this offset from TPIDR_EL1 is
+            // the number of the CPU (see its # Safety).
             unsafe {
                 asm!(
                     "mrs {cpu}, tpidr_el1",
@@ -118,8 +118,9 @@ mod loads {
         #[must_use]
         pub fn here() -> Self {
             let (cpu, task, low, high, time);
-            // SAFETY: the implementation of `ContextLayout` promises that the offsets from TPIDR_EL1 hold these values.
-            // The counter is read without a barrier: a few instructions earlier or later make no difference.
+            // SAFETY: the implementation of `ContextLayout` guarantees that these values are at the offsets from
+            // TPIDR_EL1 (see its # Safety). The counter is read without a barrier: a few instructions earlier or later
+            // make no difference.
             unsafe {
                 asm!(
                     "mrs {high}, tpidr_el1",
@@ -147,7 +148,7 @@ mod loads {
     use super::{Context, Offsets};
 
     impl Offsets {
-        /// Returns offsets at which nothing is.
+        /// Returns zeros, from which nothing is loaded.
         #[must_use]
         pub fn of_image() -> Self {
             Self { cpu: 0, task: 0, name: 0 }

@@ -101,7 +101,7 @@ pub(super) fn check_all(tokens: &[Token<'_>], place_kind: PlaceKind) -> Result<(
 }
 
 /// Parses the argument `token`, which follows `others`, of a probe at such a place. Also returns the number of
-/// characters of `token` before the expression.
+/// characters before the expression in `token`.
 pub(super) fn parse(
     token: Token<'_>,
     place_kind: PlaceKind,

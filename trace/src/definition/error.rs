@@ -65,7 +65,7 @@ problems! {
     TracepointName = "Invalid character in tracepoint name";
     /// No static event has the name.
     NoTracepoint = "Tracepoint is not found";
-    /// The group or the name is missing of the event that an event probe is on.
+    /// The group or the name of the event that an event probe is on is missing.
     NoEventInfo = "This requires both group and event name to attach";
     /// The event that an event probe is on does not exist, or is itself on another event.
     AttachedEvent = "Attached event does not exist";
@@ -73,7 +73,7 @@ problems! {
     AttachedField = "Attached event does not have this field";
     /// Nothing follows the `if` of an event probe.
     NoFilter = "No filter rule after 'if'";
-    /// The filter of an event probe. The reason is the text of the filter's problem.
+    /// The filter of an event probe is wrong. The reason is the text of the filter's problem.
     Filter = "The filter cannot be used";
     /// The place is neither a symbol nor an address.
     Place = "Invalid probed address or symbol";
@@ -222,7 +222,7 @@ impl Problem {
         }
     }
 
-    /// Whether `error_log` shows it. As in Linux, for some problems the error of the write is the only report.
+    /// Whether `error_log` shows the problem. As in Linux, for some problems the error of the write is the only report.
     #[must_use]
     pub const fn is_logged(self) -> bool {
         !matches!(self, Self::NotADefinition | Self::NoSuchEvent | Self::Busy | Self::OutOfMemory)
@@ -276,7 +276,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The text of Linux, followed by the reason or an advice.
+/// The text of Linux, followed by the reason or by advice.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.problem.text();

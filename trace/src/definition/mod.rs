@@ -92,7 +92,7 @@ pub struct Removal {
 pub struct Definition {
     /// The family, which decides the place and the meaning of arguments.
     pub family: Family,
-    /// The kind of probe. For an event that is on another one, `Events::define_with` copies the kind of that.
+    /// The kind of probe. For an event that is on another one, `Events::define` takes the kind from the other event.
     pub kind: EventKind,
     /// The group of events that this one belongs to.
     pub group: String,
@@ -102,7 +102,8 @@ pub struct Definition {
     pub place: ProbePlace,
     /// The arguments to record.
     pub arguments: Vec<Argument>,
-    /// Of an event probe: the filter of the hits that count, which tests the fields of the event that it is on.
+    /// The filter of an event probe, which tests the fields of the event that it is on. Hits that it rejects do not
+    /// count.
     pub filter: Option<String>,
     /// The start of each part of the line, and last the start that a further part would have. Each is a column of the
     /// line and a position in the line as it is logged.
@@ -126,18 +127,18 @@ pub enum EventKind {
     Synthetic,
     /// No probe: each record of a synthetic event is a hit.
     OnSynthetic,
-    /// On the function of a static event of the kernel.
+    /// A probe on the function of a static event of the kernel.
     Static,
-    /// On a function, for the commands that `set_ftrace_filter` has for it. No list has such an event.
+    /// A probe on a function, for the commands that `set_ftrace_filter` has for it. No list shows such an event.
     Command,
 }
 
-/// Where a probe is placed, with the columns of the line that say so.
+/// Where a probe is placed, and the columns of the place in the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePlace {
     /// A symbol or an address.
     pub base: Base,
-    /// The number of bytes to add to it.
+    /// The number of bytes to add to the base.
     pub offset: u64,
     /// The number of characters of the line before the symbol or address.
     pub column: usize,
@@ -296,7 +297,8 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     if let Some(&second) = arguments.first().filter(|_| arguments.len() > ARGUMENTS_MAX) {
         return Err(second.error(Problem::TooManyArguments));
     }
-    // Where an unclosed bracket ends would depend on the rest of the line. No symbol has one, so refuse it.
+    // The end of an unclosed bracket would depend on the rest of the line. No symbol has an unclosed bracket, so refuse
+    // it.
     if !token::is_closed(place.text) {
         return Err(place.error(Problem::Place));
     }
@@ -546,7 +548,7 @@ impl Definition {
 }
 
 impl Definition {
-    /// Of a static event, whose function is at the virtual address `address`.
+    /// Makes the definition of a static event, whose function is at the virtual address `address`.
     pub(crate) fn of_static(group: &str, event: &str, address: u64) -> Result<Self, OutOfMemory> {
         let place = ProbePlace { base: Base::Address(address), offset: 0, column: 0, offset_column: 0 };
         let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
@@ -560,7 +562,8 @@ impl Definition {
 }
 
 impl Definition {
-    /// Of the commands of the function at the virtual address `address`. Its group is empty, which no typed one is.
+    /// Makes the definition of the event for the commands of the function at the virtual address `address`. Its group
+    /// is empty, which no typed group is.
     pub(crate) fn of_commands(address: u64) -> Result<Self, OutOfMemory> {
         let event = fallible::format(format_args!("{address:#x}"))?;
         Ok(Self { kind: EventKind::Command, event, ..Self::of_static("", "", address)? })
@@ -568,7 +571,7 @@ impl Definition {
 }
 
 impl Removal {
-    /// Removes all probes of events of this family; without one, of all families.
+    /// Removes all probes of events of this family; `None` means all families.
     #[must_use]
     pub const fn of_all(family: Option<Family>) -> Self {
         Self { family, group: None, event: None, rest: Vec::new() }

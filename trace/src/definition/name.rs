@@ -67,9 +67,9 @@ pub(crate) fn is_identifier(text: &str) -> bool {
 }
 
 /// Returns the name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0`, `p_0xADDRESS` or
-/// `p_FILE_LINE`; `SYMBOL__entry` or `SYMBOL__exit` of an fprobe; the name of the event that it is on. Each character
-/// that a name cannot have becomes `_`, and the name is cut at the longest length. Linux replaces `:` and `.` in this
-/// way.
+/// `p_FILE_LINE`; `SYMBOL__entry` or `SYMBOL__exit` for an fprobe; for an event that is on another one, the name of
+/// that event. Each character that a name cannot have becomes `_`, and the name is cut at the longest length. Linux
+/// replaces `:` and `.` in this way.
 pub(super) fn automatic_name(family: Family, kind: EventKind, place: &ProbePlace) -> Result<String, OutOfMemory> {
     let is_return = matches!(kind, EventKind::Return { .. });
     let letter = if is_return { 'r' } else { 'p' };

@@ -22,7 +22,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// A name alone.
+    /// Makes the value of an argument, without fields.
     pub(super) fn of(name: &str) -> Result<Self, OutOfMemory> {
         Ok(Self { argument: Some(fallible::copy(name)?), at: 0, fields: Vec::new() })
     }

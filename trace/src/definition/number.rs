@@ -1,4 +1,4 @@
-//! Numbers as Linux parses them (`kstrtoull`, `simple_strtoul`): hexadecimal after `0x`, octal after another 0,
+//! Numbers as Linux parses them (`kstrtoull`, `simple_strtoul`): hexadecimal after `0x`, octal after any other `0`,
 //! otherwise decimal.
 
 /// Returns the base of a number, and its digits.
