@@ -2,8 +2,8 @@
 //! `f` that has one probe.
 //!
 //! Linux calls them from the other event's record. Here each has its own probe at the same place, and repeats the other
-//! event's fetch. So they cost what any event costs, and are hit whether the other event is enabled or not. Only an
-//! event on a synthetic one, which has no place, fetches from the record of that.
+//! event's fetch. So such events cost no more than others, and are hit whether the other event is enabled or not. Only
+//! an event on a synthetic event, which has no place, fetches from the record of the synthetic event.
 
 use alloc::vec::Vec;
 
@@ -51,7 +51,7 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
         self.0.address
     }
 
-    /// Whether it is a probe itself, with the addresses of one in its record.
+    /// Whether the event is a probe, with the addresses of a probe in its record.
     pub fn is_probe(&self) -> bool {
         self.0.is_of_probe()
     }
@@ -107,14 +107,15 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
         fallible::collect_results(self.0.format.arguments().iter().filter(is_named).map(argument))
     }
 
-    /// Returns the type of an argument without one, if its field decides it: a text, or, by name, whatever it is.
+    /// Returns the type of an argument that has none, if its field determines it: the type of a text field, or of any
+    /// field that is given by name.
     fn default_type(&self, argument: &Argument, by_name: bool) -> Result<Option<Type>, Problem> {
         let Some(field) = self.field(&argument.expression)? else { return Ok(None) };
         if !argument.expression.reads.is_empty() {
             return Ok(None);
         }
         if argument.has_type() {
-            // A symbol's name is a text, which the record of the other event holds as such.
+            // The record of the other event holds the name of a symbol as a text.
             let is_name = field.kind.base == Base::SymbolString && argument.kind == Type::one(Base::String);
             return Ok(is_name.then_some(field.kind));
         }
@@ -200,7 +201,7 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
         let is_text = field.kind.base == Base::Characters || field.kind.base.is_text();
         let is_number = field.kind.count == 0 && !is_text;
         if !is_number {
-            // The field is a text or an array. It is taken as it is, or not at all.
+            // The field is a text or an array, which can be fetched only as it is.
             let is_same = kind.count == field.kind.count
                 && (kind.base == field.kind.base || (kind.base, field.kind.base) == (Base::String, Base::Characters));
             return match outer.is_empty() && is_same && kind.bits.is_none() {
@@ -222,7 +223,8 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
                 return Err(ResolveError::new(Problem::Text, format_args!("{reason}, which are no address")));
             }
             fallible::extend(&mut reads, outer.iter().copied())?;
-            // A text or an array is where the last read would be: here at the value itself. A symbol is the value's.
+            // A text or an array is at the address of the last read: without reads, at the value itself. A symbol is
+            // looked up from the value.
             let is_at_value = outer.is_empty() && kind.base != Base::SymbolString;
             fallible::extend(&mut reads, is_at_value.then_some(0))?;
             return Ok(Fetch { source, reads, part: RecordedPart::Whole });
@@ -235,7 +237,7 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
             };
         }
         let part = match (part, named::width(width as u64)) {
-            // Wider than the field: what the field holds is extended.
+            // The type is wider than the field, so the number in the field is extended.
             (part, Some(own)) if kind.base.size() > width => {
                 let signed = matches!(field.kind.base, Base::Signed(_));
                 let reason = "this field extends a number with a sign to one without: give it the same type";
@@ -256,7 +258,7 @@ fn own_type(field: &Field) -> Type {
     }
 }
 
-/// Returns what the fields of a synthetic event with this `format` are in its record.
+/// Returns the fetches of the fields of a synthetic event from its record, which has this `format`.
 fn recorded(format: &Format) -> Result<Vec<Fetch>, OutOfMemory> {
     let fetch = |field: &Field| {
         let word = (field.offset / 8) as u16;

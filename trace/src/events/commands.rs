@@ -19,7 +19,7 @@ use crate::trigger::settings::Settings;
 use crate::trigger::{Request, Trigger, TriggerKind};
 
 impl<P> Event<P> {
-    /// Whether it stands for the commands of a function.
+    /// Whether the event stands for the commands of a function.
     pub(crate) fn is_of_commands(&self) -> bool {
         self.definition.kind == EventKind::Command
     }
@@ -28,7 +28,7 @@ impl<P> Event<P> {
 impl<P: RegisteredProbe> Events<P> {
     /// Gives each of the functions at these virtual addresses the command `text`: `traceon`, `traceoff`, `snapshot`,
     /// `stacktrace`, `enable_event:GROUP:EVENT` or `disable_event:GROUP:EVENT`, with `:COUNT` to carry it out at most
-    /// COUNT times. A function that has the command keeps it as it is. `refused` gets the reason of each function that
+    /// COUNT times. A function that has the command already keeps it. `refused` gets the reason for each function that
     /// cannot be probed.
     ///
     /// # Errors
@@ -71,12 +71,12 @@ impl<P: RegisteredProbe> Events<P> {
         add(self).inspect_err(|_| self.drop_without_command())
     }
 
-    /// Takes the command `text` from those of the functions at these virtual addresses that have it. With a count, the
-    /// command is meant that has one, whatever it is.
+    /// Removes the command `text` from those of the functions at these virtual addresses that have it. A `text` with a
+    /// count removes the command that has a count, whatever the count is.
     ///
     /// # Errors
     ///
-    /// Fails if the text is no command, if none of them has it, or if there is no memory.
+    /// Fails if the text is no command, if none of the functions has it, or if there is no memory.
     pub fn remove_command(&mut self, functions: &[u64], text: &str) -> Result<(), Errno> {
         let request = command(text)?;
         let mut draft = self.draft()?;
@@ -121,7 +121,7 @@ impl<P: RegisteredProbe> Events<P> {
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// Fails if there is no memory for the event.
     fn add_of_commands(&mut self, function: u64, symbols: &dyn Symbols) -> Result<Result<(), P::Error>, OutOfMemory> {
         let definition = Definition::of_commands(function)?;
         let format = Format::new(Shape::Probe, [])?;

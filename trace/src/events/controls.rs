@@ -1,7 +1,7 @@
 //! The settings of events: which are enabled, their filters and triggers, and the restriction of all.
 //!
 //! An event may have several probes. They share one [`Settings`], and each has its own plan. A change makes a new plan
-//! for each probe, enables or disables the probes, waits until no hit can be using the old plans, and drops those.
+//! for each probe, enables or disables the probes, waits until no hit can be using the old plans, and drops them.
 //!
 //! A change is first made to a copy, a `Draft`. It takes effect only if there is memory for all of it and all events
 //! to be armed are armed. Otherwise nothing has changed.
@@ -47,7 +47,7 @@ pub struct Services {
     pub functions: FindFunction,
 }
 
-/// The settings of events, of each and of all together.
+/// The settings of each event, and those of all events together.
 #[derive(Debug)]
 pub(super) struct Controls {
     /// The settings of all events that were ever enabled or got a filter or triggers.
@@ -61,7 +61,7 @@ pub(super) struct Controls {
     inherited: Option<Arc<InheritedTasks>>,
     /// Whether a record of the stack follows each record of an event.
     stacks: bool,
-    /// The problems of what was written.
+    /// The log of refused writes, for the file `error_log`.
     errors: ErrorLog,
     /// The last refused histogram of each event, if none was set since.
     refused: Vec<RefusedHistogram>,
@@ -77,7 +77,7 @@ struct RefusedHistogram {
 }
 
 impl RefusedHistogram {
-    /// Returns the event that was to get it.
+    /// Returns the event that was to get the histogram.
     fn name(&self) -> Name<'_> {
         (&self.group, &self.event)
     }
@@ -150,13 +150,13 @@ impl Controls {
 }
 
 impl<P: RegisteredProbe> Events<P> {
-    /// Returns the problems of what was written.
+    /// Returns the log of refused writes.
     #[must_use]
     pub fn problems(&self) -> &ErrorLog {
         &self.controls.errors
     }
 
-    /// Forgets the problems of what was written.
+    /// Empties the log of refused writes.
     pub fn clear_problems(&mut self) {
         self.controls.errors.clear();
     }
@@ -306,11 +306,11 @@ impl<P: RegisteredProbe> Events<P> {
         self.names(None, None).filter(is_shown).try_for_each(|(group, event)| writeln!(out, "{group}:{event}"))
     }
 
-    /// Returns the restriction that applies to all events. It has the children that have inherited it, if they do.
+    /// Returns the restriction that applies to all events, with the children that have inherited it.
     ///
     /// # Errors
     ///
-    /// There is no memory for a copy.
+    /// Fails if there is no memory for a copy.
     pub fn restriction(&self) -> Result<Restriction, OutOfMemory> {
         match &self.controls.inherited {
             Some(inherited) => inherited.in_place_of(&self.controls.restriction),
@@ -330,7 +330,7 @@ impl<P: RegisteredProbe> Events<P> {
         self.controls.inherited.as_ref().map_or(0, |inherited| inherited.lost())
     }
 
-    /// Sets the restriction that applies to all events. `inherited` is made of it ([`InheritedTasks::of`]).
+    /// Sets the restriction that applies to all events. `inherited` is made of `restriction` ([`InheritedTasks::of`]).
     ///
     /// # Errors
     ///

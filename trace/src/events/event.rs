@@ -29,7 +29,8 @@ pub struct Event<P> {
     /// The hits and missed hits of the probes that this one has replaced.
     pub(super) before: [u64; 2],
     pub(super) number: u16,
-    /// The number of the definition, in its order; in an instance, that of the main trace's definition.
+    /// The number of the definition, in the order of definition; in an instance, the number that it has in the main
+    /// trace.
     pub(super) serial: u64,
     pub(super) address: u64,
     pub(super) definition: Definition,
@@ -100,8 +101,9 @@ impl<P: RegisteredProbe> Event<P> {
         }
         let snippet = code.map(EventSnippet::new).transpose()?;
         let insertion = snippet.as_ref().and_then(EventSnippet::insertion);
-        // SAFETY: the caller keeps the returned probe with its code, and exchanges or drops it while this event exists.
-        // Both `OtherProbe` and `Event` drop the probe before the code, and `Event` drops it before the recorder.
+        // SAFETY: the snippet is boxed, so the insertion does not move. `Events::commit` exchanges or drops the
+        // returned probe while this event exists. Both `OtherProbe` and `Event` declare the probe before the snippet,
+        // and `Event` declares it before the recorder, so the probe is dropped first.
         let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
         // The place has a probe already, or is the function of a static event, so lack of memory is the only reason
         // left.
@@ -121,15 +123,15 @@ impl<P: RegisteredProbe> Event<P> {
         Ok(())
     }
 
-    /// Replaces the probe, which is disabled, by one without code, if its code refers to memory of a trigger. Takes
-    /// the probe of a static event away. Returns the old probe; `None` if there was nothing to replace or no memory.
+    /// Replaces the probe, which is disabled, by one without code, if its code refers to memory of a trigger. The probe
+    /// of a static event is removed. Returns the old probe; `None` if there was nothing to replace or no memory.
     pub(crate) fn drop_code(&mut self) -> Option<OtherProbe<P>> {
         if self.is_static() {
             let probe = self.probe.take()?;
             return Some(OtherProbe { probe: Some(probe), snippet: self.snippet.take() });
         }
         self.snippet.as_ref().filter(|snippet| snippet.counts())?;
-        // SAFETY: the recorder is dropped after the probe, as in `other_probe`; there is no code.
+        // SAFETY: `Event` declares the recorder after the probe, so the probe is dropped first. There is no insertion.
         let probe = unsafe { P::register(self.definition.kind, self.form, self.address, &self.recorder, None) };
         let mut other = OtherProbe { probe: Some(probe.ok()?), snippet: None };
         self.exchange(&mut other).ok().map(|()| other)
@@ -154,7 +156,6 @@ impl<P: RegisteredProbe> Event<P> {
         self.before[1] + self.probe.as_ref().map_or(0, P::missed)
     }
 
-    /// Returns the serial number of the definition.
     pub(crate) fn serial(&self) -> u64 {
         self.serial
     }
@@ -213,7 +214,7 @@ impl<P: RegisteredProbe> Event<P> {
         self.probe.as_ref().map_or_else(|| self.recorder.armed.load(Relaxed), P::is_enabled)
     }
 
-    /// Arms the event, by enabling its probe, or disarms it. A static event that has no probe is left as it is:
+    /// Arms the event, by enabling its probe, or disarms it. Does nothing for a static event without a probe:
     /// [`Events`](super::Events) places one.
     ///
     /// # Errors

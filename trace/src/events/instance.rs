@@ -6,14 +6,14 @@ use super::{Event, Events, Listed, RegisteredProbe};
 use crate::definition::{self, Command, synthetic};
 use crate::symbols::Symbols;
 
-/// Why an instance has not all definitions of the main trace.
+/// Why an instance lacks a definition of the main trace.
 #[derive(Debug)]
 pub enum DefineError {
     /// The definition of this probe is refused in the instance.
     Probe(definition::Error),
     /// The definition of this synthetic event is refused in the instance.
     Synthetic(synthetic::Problem),
-    /// There is no memory for one.
+    /// There is no memory for a definition.
     OutOfMemory,
 }
 
@@ -30,13 +30,12 @@ impl From<definition::Error> for DefineError {
 }
 
 impl<P: RegisteredProbe> Events<P> {
-    /// Gives this list the definitions that `main` has, with the same numbers where they are free, and takes away those
-    /// that it has not, whether they are in use or not. Each new one is disabled, unless other probes of its event are
-    /// enabled.
+    /// Copies the definitions of `main` to this list, with the same numbers where they are free, and removes all
+    /// others, even if they are in use. A new event is disabled; a new probe of an enabled event is enabled.
     ///
     /// # Errors
     ///
-    /// Returns why the first definition that is lacking cannot be added. Those before it are there.
+    /// Returns why a definition cannot be added. The definitions before it have been added.
     pub fn copy_definitions(&mut self, main: &Self, symbols: &dyn Symbols) -> Result<(), DefineError> {
         while let Some(number) = self.position_of_foreign(main) {
             self.take(number);

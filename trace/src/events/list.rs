@@ -63,8 +63,8 @@ impl<P: RegisteredProbe> Events<P> {
             .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
     }
 
-    /// Writes the file `trace_stat/events`: each static event with its hits and its missed hits, if there were any.
-    /// They stay when the event is disabled, unlike its probe.
+    /// Writes the file `trace_stat/events`: each static event with its hits and its missed hits, if there were any. The
+    /// counts stay when the event is disabled, although its probe is removed.
     ///
     /// # Errors
     ///

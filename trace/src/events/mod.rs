@@ -58,7 +58,7 @@ use controls::Controls;
 use event::code;
 use trace::{Pipe, SnapshotFile};
 
-/// The largest number that no defined event has.
+/// The numbers of defined events are above this one.
 const FIXED: u16 = PRINT_EVENT;
 
 /// The number of plans that are dropped after waiting once for all hits to be over.
@@ -92,7 +92,7 @@ impl<P: RegisteredProbe> Drop for Events<P> {
     /// Also drops the plans: that of a synthetic event and that of an event on it may own each other.
     fn drop(&mut self) {
         self.events.iter_mut().for_each(|event| drop(event.probe.take()));
-        // No probe of this list is left, but that of another one may trigger a synthetic event of this list.
+        // No probe of this list is left, but a probe of another list may trigger a synthetic event of this list.
         for events in self.events.chunks(PLANS) {
             let mut plans = [const { None }; PLANS];
             plans.iter_mut().zip(events).for_each(|(plan, event)| *plan = event.recorder.plan().replace(None));
@@ -103,7 +103,7 @@ impl<P: RegisteredProbe> Drop for Events<P> {
     }
 }
 
-/// Why an event is not placed.
+/// Why an event has no probe.
 enum Unplaced<E> {
     /// There is no memory.
     OutOfMemory,
@@ -118,7 +118,7 @@ impl<E> From<OutOfMemory> for Unplaced<E> {
 }
 
 /// Parses the filter in `definition`, which tests fields that `format` has; `is_on_probe` tells whether the event that
-/// it is on is a probe itself.
+/// `definition` is on is a probe.
 fn gate(
     definition: &Definition,
     format: &Format,
@@ -170,7 +170,7 @@ impl<P: RegisteredProbe> Events<P> {
     ///
     /// # Errors
     ///
-    /// Returns why not, with the position in the definition's line. Then nothing has changed.
+    /// Returns the problem, with its position in the definition's line. Then nothing has changed.
     pub fn define(&mut self, mut definition: Definition, symbols: &dyn Symbols) -> Result<(), definition::Error> {
         let (mut tested, mut is_on_probe) = (Vec::new(), false);
         match self.base_event(&definition)? {
@@ -188,7 +188,7 @@ impl<P: RegisteredProbe> Events<P> {
             if other.family != definition.family || is_of_other_kind {
                 return Err(definition.error(0, Problem::OtherKind, None));
             }
-            // As in Linux, an event probe is alone. One that is on this event would miss the hits of another probe.
+            // As in Linux, an event probe is alone. An event that is on this one would miss the hits of another probe.
             if definition.family == Family::Event || self.has_dependent(other, &|_| true) {
                 return Err(definition.error(0, Problem::Exists, None));
             }
@@ -295,7 +295,7 @@ impl<P: RegisteredProbe> Events<P> {
         let is_call = recorder.is_of_a_call() && symbols.is_call(event.address);
         event.form = if is_call { Form::Call } else { Form::Full };
         let insertion = event.snippet.as_ref().and_then(EventSnippet::insertion);
-        // SAFETY: the recorder is behind an `Arc`, and the code is boxed, so neither moves. Both are dropped after the
+        // SAFETY: the recorder is in an `Arc`, and the snippet is boxed, so neither moves. Both are dropped after the
         // probe: `Event` declares them after it, and `take`, which takes all three out, keeps the order.
         let probe = unsafe { P::register(event.definition.kind, event.form, event.address, recorder, insertion) };
         let probe = probe.map_err(Unplaced::Refused)?;
@@ -306,7 +306,7 @@ impl<P: RegisteredProbe> Events<P> {
         Ok(probe)
     }
 
-    /// Returns the event that `definition` is to be on, if it is on another event.
+    /// Returns the event that `definition` is to be on; `None` if it names a place of its own.
     fn base_event(&self, definition: &Definition) -> Result<Option<BaseEvent<'_, P>>, definition::Error> {
         BaseEvent::of(self, definition).map_err(|ResolveError { problem, reason }| definition.error(1, problem, reason))
     }
@@ -327,7 +327,7 @@ impl<P: RegisteredProbe> Events<P> {
         }
     }
 
-    /// Whether an event of those that `is_meant` is on the event `other`.
+    /// Whether an event for which `is_meant` is true is on the event `other`.
     fn has_dependent(&self, other: &Definition, is_meant: &dyn Fn(&Definition) -> bool) -> bool {
         self.events.iter().map(|event| &event.definition).filter(|definition| is_meant(definition)).any(|definition| {
             let Base::Event(group, event) = &definition.place.base else { return false };
@@ -366,7 +366,7 @@ impl<P: RegisteredProbe> Events<P> {
     /// # Errors
     ///
     /// Returns [`Problem::Busy`] if an event that is in use would lose its last probe, or if an event that stays is on
-    /// an event that would. Then none is removed.
+    /// an event that would. Then no probe is removed.
     pub fn remove(&mut self, removal: &Removal, is_used: &dyn Fn(&Event<P>) -> bool) -> Result<usize, Problem> {
         if self.is_in_use(removal, &|event| self.is_busy(event) || is_used(event)) {
             return Err(Problem::Busy);
@@ -375,7 +375,7 @@ impl<P: RegisteredProbe> Events<P> {
         Ok(self.take_all(is_meant))
     }
 
-    /// Removes the events that are meant, with their settings. Returns how many there were.
+    /// Removes the events for which `is_meant` is true, with their settings. Returns how many there were.
     fn take_all(&mut self, is_meant: impl Fn(&Event<P>) -> bool) -> usize {
         let mut count = 0;
         while let Some(at) = self.events.iter().position(&is_meant) {
@@ -387,7 +387,8 @@ impl<P: RegisteredProbe> Events<P> {
         count
     }
 
-    /// Removes the probe at this index, or the synthetic event. The format of its event is kept if it was the last one.
+    /// Removes the probe at this index, or the synthetic event. Keeps the format of the event if this was its last
+    /// probe.
     pub(crate) fn take(&mut self, at: usize) {
         let Event { probe, snippet, recorder, number, definition, format, .. } = self.events.remove(at);
         self.changes += 1;
@@ -397,7 +398,7 @@ impl<P: RegisteredProbe> Events<P> {
         recorder.armed.store(false, Relaxed);
         drop((snippet, recorder));
         if !self.events.iter().any(|other| other.is_sibling(&definition)) {
-            // The definition has reserved room for it.
+            // `reserve` has made room for it when the event was defined.
             self.removed.push((number, definition.event, format));
         }
     }
@@ -408,7 +409,7 @@ impl<P: RegisteredProbe> Events<P> {
         self.changes
     }
 
-    /// Returns the index of a defined event that `main` has not; `None` if it has all.
+    /// Returns the index of a defined event that `main` lacks; `None` if `main` has all.
     pub(crate) fn position_of_foreign(&self, main: &Self) -> Option<usize> {
         self.events.iter().position(|event| event.is_defined() && !main.has_definition(event.serial))
     }
@@ -418,13 +419,13 @@ impl<P: RegisteredProbe> Events<P> {
         self.events.iter().any(|event| event.is_defined() && event.serial == serial)
     }
 
-    /// Has the next definition get the serial number of `event`, and its event the same number, if that is free.
+    /// Gives the next definition the serial number of `event`, and its event the number of `event` if that is free.
     pub(crate) fn prefer(&mut self, event: &Event<P>) {
         self.last = event.number.saturating_sub(1).max(FIXED);
         self.serial = event.serial.saturating_sub(1);
     }
 
-    /// Whether what `removal` matches cannot be removed: an event that `is_used` would lose its last probe, or an event
+    /// Whether `removal` must be refused: an event for which `is_used` is true would lose its last probe, or an event
     /// that stays is on an event that would.
     pub fn is_in_use(&self, removal: &Removal, is_used: &dyn Fn(&Event<P>) -> bool) -> bool {
         let is_meant = |event: &Event<P>| event.is_of_probe() && removal.matches(&event.definition);
@@ -449,7 +450,8 @@ impl<P: RegisteredProbe> Events<P> {
 
     /// Returns the numbers of the events that have records, one for each record.
     fn recorded(&mut self) -> Result<Vec<u16>, OutOfMemory> {
-        // Records that a reader has found split off are in neither place until they are moved to the file.
+        // Records that a reader has split off are neither in the rings nor in the file until they are moved to the
+        // file.
         self.keep_snapshot(false)?;
         let mut numbers = Vec::new();
         fallible::extend(&mut numbers, self.rings.snapshot()?.records()?.map(|record| record.event()))?;

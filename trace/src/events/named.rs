@@ -459,7 +459,7 @@ impl<'a> Signature<'a> {
                     (of, spot) = (inner.of, spot.at(inner.offset.into()));
                 }
                 Shape::Sequence { data, length, .. } => {
-                    // The names are those of the compiler. The type of an address or a length is that of any word.
+                    // `data_ptr` and `length` are the compiler's names. An address and a length get the type of a word.
                     return match name {
                         "data_ptr" => {
                             Ok(Value { of, spot: spot.at(data.into()) }).and_then(|value| self.as_word(value, at))
@@ -584,7 +584,7 @@ impl<'a> Signature<'a> {
         }
     }
 
-    /// Returns what is fetched of a value for an argument. The argument has the `wanted` type, or otherwise that of the
+    /// Returns the fetch of a value for an argument. The argument has the `wanted` type, or otherwise the type of the
     /// value.
     fn part(
         &self,

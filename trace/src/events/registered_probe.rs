@@ -80,9 +80,9 @@ pub unsafe trait RegisteredProbe: Sized {
     /// Whether the probe is enabled.
     fn is_enabled(&self) -> bool;
 
-    /// Returns the number of recorded hits.
+    /// Returns the number of hits that the probe has reported.
     fn hits(&self) -> u64;
 
-    /// Returns the number of hits that were not recorded.
+    /// Returns the number of hits that the probe has missed.
     fn missed(&self) -> u64;
 }

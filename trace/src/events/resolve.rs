@@ -52,8 +52,8 @@ impl From<OutOfMemory> for ResolveError {
 /// if each takes a word.
 const ARGUMENT_REGISTERS: u32 = 8;
 
-/// Returns the virtual address of `place`. It may lie beyond the end of its function, and be where another one begins,
-/// but not inside another one.
+/// Returns the virtual address of `place`. It may lie beyond the end of its function, also at the start of another
+/// function, but not inside another function.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! The static events of the kernel among the events.
+//! Adding the static events of the kernel to [`Events`].
 //!
-//! A session has them from the start, each with a recorder and without a probe. A probe is placed at the function of
-//! one when it is armed, which has the engine lead its sites there, and is taken away when it is disarmed. So a static
-//! event costs no more than its NOPs until then, and no list of probes has it.
+//! A static event exists from the start, with a recorder and without a probe. When the event is armed, a probe is
+//! placed at its function, and the engine replaces the NOPs at its sites by branches. When the event is disarmed, the
+//! probe is removed. So a disarmed static event costs no more than its NOPs, and no list of probes shows it.
 
 use aarch64_kprobes::event;
 use fallible::{Arc, OutOfMemory};
@@ -14,7 +14,7 @@ use crate::recorder::Recorder;
 #[cfg(not(all(test, loom)))]
 use crate::ring::{RECORD_HEADER, RECORD_MAX};
 
-/// The number of the first: events that are defined later have lower ones, as long as there are so few.
+/// The number of the first static event. Defined events have lower numbers, as long as there are free ones.
 const FIRST: u16 = 256;
 
 // The pages of models are small.
@@ -22,25 +22,25 @@ const FIRST: u16 = 256;
 const _: () = assert!(RECORD_HEADER + 8 + event::Event::SIZE_MAX <= RECORD_MAX);
 
 impl<P> Event<P> {
-    /// Whether it is one of the kernel's own, and so neither defined nor removed.
+    /// Whether the event is a static event of the kernel, which is neither defined nor removed.
     #[must_use]
     pub fn is_static(&self) -> bool {
         self.definition.kind == EventKind::Static
     }
 
-    /// Whether it only fires triggers: it cannot be enabled and has no probe, because what happens is recorded in
-    /// another way. These are the events of the group `ftrace`, as in Linux (`TRACE_EVENT_FL_IGNORE_ENABLE`).
+    /// Whether the event only fires triggers. It cannot be enabled and has no probe, because other records stand for
+    /// it. These are the events of the group `ftrace`, as in Linux (`TRACE_EVENT_FL_IGNORE_ENABLE`).
     #[must_use]
     pub fn is_only_for_triggers(&self) -> bool {
         self.is_static() && self.definition.group == "ftrace"
     }
 
-    /// Whether it was defined, as a probe or as a synthetic event.
+    /// Whether the event was defined, as a probe or as a synthetic event.
     pub(super) fn is_defined(&self) -> bool {
         self.is_of_probe() || self.definition.kind == EventKind::Synthetic
     }
 
-    /// Whether it was defined as a probe; one on a synthetic event is such a one.
+    /// Whether the event was defined as a probe. An event on a synthetic event is one, too.
     #[must_use]
     pub fn is_of_probe(&self) -> bool {
         matches!(self.definition.kind, EventKind::Probe | EventKind::Return { .. } | EventKind::OnSynthetic)
@@ -48,11 +48,11 @@ impl<P> Event<P> {
 }
 
 impl<P: RegisteredProbe> Events<P> {
-    /// Adds the static events of the image, by group and name, whatever order the linker has put them in.
+    /// Adds the static events of the image, sorted by group and name: the order of the linker may change.
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for them.
+    /// Fails if there is no memory for the events.
     pub fn add_all_static(&mut self) -> Result<(), OutOfMemory> {
         let all = event::all().chain([&crate::mark::PRINT]);
         let mut all = fallible::collect(all)?;
@@ -60,12 +60,12 @@ impl<P: RegisteredProbe> Events<P> {
         all.into_iter().try_for_each(|event| self.add_static(event))
     }
 
-    /// Adds a static event, unless there is one of this group and name: the engine refuses to place a probe in an image
+    /// Adds a static event, unless there is one of this group and name. The engine refuses to place probes in an image
     /// that has two ([`embedding`](aarch64_kprobes::embedding)).
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// Fails if there is no memory for the event.
     pub fn add_static(&mut self, event: &'static event::Event) -> Result<(), OutOfMemory> {
         let address = event.address() as u64;
         let definition = Definition::of_static(event.group(), event.name(), address)?;

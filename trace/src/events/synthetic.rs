@@ -1,4 +1,4 @@
-//! Synthetic events among the events.
+//! Defining and removing synthetic events.
 
 use alloc::boxed::Box;
 use core::mem;
@@ -47,7 +47,8 @@ impl<P: RegisteredProbe> Events<P> {
     ///
     /// # Errors
     ///
-    /// Returns [`Problem::Busy`] if one of them is in use, or if another event is on one. Then none is removed.
+    /// Returns [`Problem::Busy`] if one of the events is in use, or if another event is on one of them. Then no event
+    /// is removed.
     pub fn remove_synthetic(
         &mut self,
         name: Option<&str>,

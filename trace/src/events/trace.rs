@@ -1,5 +1,5 @@
-//! The files that print records (`trace`, `trace_pipe`, `snapshot`, those of each CPU, and `saved_cmdlines`), what
-//! empties them, and the options for how records are printed.
+//! The files that print records (`trace`, `trace_pipe`, `snapshot`, those of each CPU, and `saved_cmdlines`), emptying
+//! them, and the options for printing records.
 
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -22,7 +22,7 @@ pub(super) struct Pipe {
     pub(super) taken: Snapshot,
     /// The number of records already written. The next read of the file writes the rest.
     written: usize,
-    /// What the tracer `function_graph` knows from the records that were.
+    /// The state of the tracer `function_graph` after the written records.
     graph: Printer,
 }
 
@@ -70,7 +70,7 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     /// Reports the snapshot as allocated, as Linux does once a trigger that takes one is set. Memory is allocated when
-    /// one is taken.
+    /// a snapshot is taken.
     pub(crate) fn allocate_snapshot(&mut self) {
         self.snapshot_file.get_mut().is_allocated = true;
     }
@@ -296,12 +296,12 @@ impl<P: RegisteredProbe> Events<P> {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for them. Then nothing was taken.
+    /// Fails if there is no memory for the pages. Then nothing was taken.
     pub fn take_pages(&self, cpu: usize, clock: Clock) -> Result<Pages, ShowError> {
         Ok(self.rings.take_pages(cpu, clock, &mut |_| Ok(()))?)
     }
 
-    /// Writes those records of `snapshot` that are `meant`, by their number in it and what they are.
+    /// Writes the records of `snapshot` for which `is_meant` is true. It gets the index and the record.
     fn write_records(
         &self,
         out: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! Triggers that are set and removed: what they refer to in other events, and what they keep there.
+//! Setting and removing triggers, with what they refer to in other events and keep there.
 
 use alloc::vec::Vec;
 use core::cell::RefCell;
