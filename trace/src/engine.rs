@@ -29,8 +29,8 @@ impl Probe {
     }
 }
 
-// SAFETY: dropping a probe of the engine unregisters it, and its `synchronize` waits for the hits on all CPUs. The
-// offsets are those of the image's `ContextLayout`.
+// SAFETY: dropping a probe of the engine unregisters it, and the engine's `synchronize` waits for the hits on all CPUs.
+// The offsets are those of the image's `ContextLayout`, by `Offsets::of_image`.
 unsafe impl RegisteredProbe for Probe {
     type Error = ProbeError;
 

@@ -72,12 +72,13 @@ pub enum Source {
     /// A constant.
     Immediate(u64),
     /// A value that was saved at the entry of the function that has now returned: the index of its private word of the
-    /// call. Of an event on a synthetic one: the index of the word in the record of that.
+    /// call. For an event on a synthetic event, the index of a word in the record of the synthetic event.
     Entry(u16),
-    /// Of an event on a synthetic one: the address of a text in the record of that. The word at this index is the
-    /// beginning of the text.
+    /// For an event on a synthetic event, the address of a text in the record of the synthetic event. The text begins
+    /// with the word at this index.
     Fixed(u16),
-    /// Of an event on a synthetic one: the address of a text in the record of that. The word at this index says where.
+    /// For an event on a synthetic event, the address of a text in the record of the synthetic event. The word at this
+    /// index has the offset of the text.
     Located(u16),
     /// The name of the current task.
     TaskName,
@@ -101,12 +102,12 @@ pub struct Fetch {
 pub enum RecordedPart {
     /// The low bytes, as many as the type has.
     Whole,
-    /// Some bits of it, extended to the size of the type.
+    /// Some bits of the value, extended to the size of the type.
     Bits(BitRange),
-    /// The text at the address that the value is. The text has no terminating zero: its length in bytes is fetched from
-    /// this source, with these reads.
+    /// The text whose address is the value. The text has no terminating zero: its length in bytes is fetched from this
+    /// source, with these reads.
     Text(Source, Vec<i64>),
-    /// The text of at most this many bytes that begins where the last read would be. A shorter text ends with a zero.
+    /// The text of at most this many bytes at the address of the last read. A shorter text ends with a zero.
     Padded(u16),
 }
 
@@ -168,7 +169,7 @@ impl BitRange {
         self.signed
     }
 
-    /// Returns the number that these bits of `value` are, extended to 64 bits.
+    /// Returns the bits of the range in `value` as a number, extended to 64 bits.
     #[inline(always)]
     pub(crate) fn apply(self, value: u64) -> u64 {
         let unused = 64_u32.wrapping_sub(self.bits.into()) & 63;
@@ -202,13 +203,13 @@ impl Source {
 }
 
 impl RecordedPart {
-    /// Returns the bits of the value that a field of this width has, as a number with or without a sign; `None` if no
-    /// bits are that.
+    /// Returns the bits of the value that a field of this width records, as a number with or without a sign. `None` if
+    /// the field does not record such a number.
     pub(crate) fn number(&self, width: Width, signed: bool) -> Option<BitRange> {
         match self {
             Self::Whole => Some(BitRange::low_bits(width, signed)),
             Self::Bits(part) if u32::from(part.bits()) >= width.bits() => Some(part.narrowed(width, signed)),
-            // The sign would be extended to the size of the field, and no further.
+            // The sign is extended to the size of the field, and no further.
             Self::Bits(part) => Some(*part).filter(|part| signed || !part.is_signed()),
             Self::Text(..) | Self::Padded(_) => None,
         }
@@ -254,7 +255,7 @@ pub(crate) struct RegisterPart {
     pub bits: BitRange,
 }
 
-/// A number of a record that a stub puts together with its neighbours into words.
+/// A number of a record. A stub combines it with its neighbours to words.
 #[derive(Debug)]
 pub(crate) struct PackedNumber {
     pub register: Register,
@@ -262,9 +263,9 @@ pub(crate) struct PackedNumber {
     /// word.
     pub reads: Box<[i32]>,
     pub width: Width,
-    /// The bits of the value that are recorded, if not the low ones.
+    /// The recorded bits of the value; `None` means the low bits.
     pub bits: Option<BitRange>,
-    /// The first byte of the record that has it, and the number of bytes.
+    /// The offset of the number in the record, and its size, in bytes.
     pub at: u16,
     pub size: u8,
 }
@@ -283,7 +284,8 @@ pub(crate) enum Op {
     Entry(u16),
     /// Loads the address of this word of the record that is the hit.
     Fixed(u16),
-    /// Loads the address in the record that is the hit that this word of it has the offset of, in its lower half.
+    /// Loads the address of a text in the record that is the hit. The lower half of this word of the record is the
+    /// offset of the text.
     Located(u16),
     /// Dereference: loads the u64 at value + offset.
     Dereference(i64),
@@ -293,7 +295,7 @@ pub(crate) enum Op {
     Bits(BitRange),
     /// Sets the length of the next [`Op::Slice`] to the value, in bytes.
     Length,
-    /// Stores the text at the address that the value is, with the length that [`Op::Length`] set.
+    /// Stores the text whose address is the value, with the length that [`Op::Length`] set.
     Slice(Target),
     /// Stores the value.
     Store(Target, Width),
@@ -326,7 +328,7 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) enum FetchProgram {
     Words(Box<[Word]>),
-    /// Words of memory, of which the first takes the place of the probe's address: those of a static event.
+    /// The words of the struct of a static event. The first takes the place of the probe's address.
     Block(Box<[Word]>),
     Ops(Ops),
 }
@@ -339,7 +341,8 @@ pub(crate) struct Ops {
     pub data: Box<[u8]>,
     /// The index that [`Op::Symbol`] looks names up in.
     pub functions: Option<Arc<Functions>>,
-    /// The numbers from which a stub makes the record, in its order; `None` if a stub cannot record the event.
+    /// The numbers from which a stub makes the record, in their order in the record; `None` if a stub cannot record the
+    /// event.
     pub packed: Option<Box<[PackedNumber]>>,
 }
 
@@ -403,7 +406,7 @@ impl Word {
 }
 
 impl RegisterPart {
-    /// Returns the part of a register whose value `field` has; `None` if it has anything else.
+    /// Returns the part of a register that `field` records; `None` if the field records anything else.
     pub fn of(argument: &Fetch, field: &Field) -> Option<Self> {
         let (&Source::Register(register), []) = (&argument.source, &argument.reads[..]) else { return None };
         let signed = field.signed;
@@ -418,7 +421,7 @@ impl RegisterPart {
 }
 
 impl PackedNumber {
-    /// Returns the number that `argument` is in `field`; `None` if a stub cannot fetch it.
+    /// Makes the number that records `argument` in `field`; `None` if a stub cannot fetch the argument.
     fn of(argument: &Fetch, field: &Field) -> Result<Option<Self>, OutOfMemory> {
         let kind = field.kind;
         let (Some(width), Ok(at)) = (kind.base.width().filter(|_| kind.count == 0), u16::try_from(field.offset)) else {
@@ -443,7 +446,7 @@ impl PackedNumber {
             _ => return Ok(None),
         };
         let width = match (argument.reads.is_empty(), &argument.part) {
-            // The stack has words.
+            // A stub reads whole words of the stack.
             (true, _) => Width::W64,
             (false, RecordedPart::Bits(part)) => part.width(),
             (false, _) => width,
@@ -452,8 +455,8 @@ impl PackedNumber {
         Ok(Some(Self { register, reads, width, bits, at, size: kind.size() as u8 }))
     }
 
-    /// Returns the numbers that these arguments are in these fields. `None` if they are not all numbers, in this order,
-    /// and within the bytes `room` of the record.
+    /// Makes the numbers that record these arguments in these fields. `None` unless all of them are numbers, in this
+    /// order, and within the bytes `room` of the record.
     fn all<'a>(
         arguments: impl Iterator<Item = (&'a Fetch, &'a Field)>,
         room: Range<usize>,

@@ -1,8 +1,8 @@
 //! The functions of the image in the form that the hit path looks up, for arguments of type `symstr`, which are
 //! recorded as text.
 //!
-//! A hit cannot call the kernel's symbol table. Therefore this index, whose entries refer to the names, is made when
-//! the first such event is defined.
+//! A hit cannot call the kernel's symbol table. Therefore the first definition of such an event makes this index, whose
+//! entries refer to the names.
 
 use alloc::vec::Vec;
 

@@ -45,13 +45,13 @@ impl CpuList {
     /// have none.
     pub(super) fn compared(&self, comparison: Comparison) -> Result<Vec<AcceptedRange>, OutOfMemory> {
         let mut members = self.0.iter().enumerate().filter(|(_, is_member)| **is_member).map(|(cpu, _)| cpu as u64);
-        // A number equals a list that it is alone in.
+        // A number equals a list only if it is the only number in the list.
         let only = members.next().filter(|_| members.next().is_none());
         match (comparison, only) {
             (Comparison::Equal | Comparison::NotEqual, Some(only)) => {
                 fallible::collect([AcceptedRange::of(comparison, only, false)])
             }
-            // Each CPU differs from a list of several, and what is no CPU's number does not.
+            // Each CPU differs from a list of several. A number that no CPU has does not.
             (Comparison::NotEqual, None) => {
                 fallible::collect([AcceptedRange::of(Comparison::Less, MAX_CPUS as u64, false)])
             }

@@ -76,7 +76,8 @@ impl Filter {
         Ok(Self { text: fallible::copy(text)?, tests })
     }
 
-    /// Returns the filter, without a text, of the hits whose `number` is one of `numbers`, or is none of them.
+    /// Returns a filter without a text that accepts the hits whose `number` is one of `numbers`, if `is_in`; otherwise
+    /// all others.
     pub(crate) fn one_of(number: Number, numbers: impl Iterator<Item = u64>, is_in: bool) -> Result<Self, OutOfMemory> {
         let (found, other) = if is_in { (ACCEPT, REJECT) } else { (REJECT, ACCEPT) };
         let mut ranges = fallible::collect(numbers.map(|number| AcceptedRange::of(Comparison::Equal, number, false)))?;
@@ -116,7 +117,7 @@ impl Filter {
         for test in &mut first.tests {
             (test.yes, test.no) = (next(test.yes), next(test.no));
         }
-        // The filters that apply to a hit are few, and each has so few tests that numbers have room for all.
+        // A hit has few filters, and each has at most `TESTS_MAX` tests, so a `NextTest` can number all tests.
         let shifted = |next: NextTest| if next >= REJECT { next } else { next.saturating_add(before) };
         tests.extend(first.tests);
         tests.extend(second.tests.into_iter().map(|Test { question, yes, no }| Test {
@@ -150,7 +151,7 @@ impl Filter {
         tests().all(|test| test.is_some()).then(|| fallible::boxed_slice(tests().flatten())).transpose()
     }
 
-    /// Returns the tests, which start with the first.
+    /// Returns the tests. A hit starts with the first.
     pub(crate) fn tests(&self) -> &[Test] {
         &self.tests
     }
@@ -219,8 +220,8 @@ pub(crate) enum Number {
     /// A number in the record: at this offset, with this size (1, 2, 4 or 8 bytes), signed or not. If the record's
     /// faults have the bit `fault`, the number could not be read.
     Field { offset: u16, size: u8, signed: bool, fault: Option<u8> },
-    /// A register, or a part of it. It replaces a field that holds nothing else: if no other field of the record is
-    /// needed, the record is not made.
+    /// A register, or a part of it. It replaces a field with the same value: if no field is left, the record is not
+    /// made for the filter.
     Register(RegisterPart),
     /// The number of the task, as `common_pid` shows it.
     Task,
@@ -266,7 +267,7 @@ impl Number {
 /// A string of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HitString {
-    /// A string at a place that a u32 at this offset tells: the length in its upper half, the offset in its lower half.
+    /// A string located by the u32 at this offset: its length is in the upper half, its offset in the lower half.
     Located { offset: u16 },
     /// A string at this offset with this fixed size in bytes, padded with zeros.
     Fixed { offset: u16, size: u16 },

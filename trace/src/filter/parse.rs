@@ -21,8 +21,8 @@ use super::{
     Problem, Question, REJECT, STRING_LIMIT, Test,
 };
 
-/// The most tests of a filter: more than the longest text has fields. A hit takes at most as many steps for each
-/// filter.
+/// The maximum number of tests of a filter, which is also the maximum number of steps of a hit. The longest text has
+/// fewer fields.
 pub(super) const TESTS_MAX: usize = 1024;
 /// The longest number, in bytes.
 const NUMBER_MAX: usize = 23;
@@ -162,7 +162,7 @@ impl Compiler {
                 (Some(byte), _) if byte.is_ascii_whitespace() => at += 1,
                 (Some(b')'), _) => {
                     self.join(Waiting::Or)?;
-                    // `check_pairs` has found its partner. A `!` before the parenthesis negates the whole
+                    // `check_pairs` has found the opening parenthesis. A `!` before the parenthesis negates the whole
                     // subexpression.
                     self.waiting.pop();
                     self.negate();
@@ -237,7 +237,7 @@ impl Compiler {
     }
 }
 
-/// Parses the test that begins at `at`. Returns its questions, one of which has to be answered with yes, and the
+/// Parses the test that begins at `at`. Returns its questions, of which at least one must be answered with yes, and the
 /// position after it.
 ///
 /// Columns of a test are one too large, as in Linux, which counts them from after the first byte.
@@ -274,7 +274,7 @@ fn questions(
             Operator::Compare(Comparison::NotEqual) => false,
             _ => return Err(error(Problem::InvalidOperator, operator_start)),
         };
-        // As in Linux, only what has the size of an address can be one.
+        // As in Linux, only a number with the size of an address can be an address.
         let (Operand::Number(number @ Number::Field { size: 8, .. }), true) = (operand, start < bytes.len()) else {
             return Err(error(Problem::IllegalOperation, start));
         };
@@ -306,7 +306,7 @@ fn questions(
                 Operator::Compare(_) => return Err(error(Problem::IllegalOperation, start)),
             };
             let Operand::Text(operand) = operand else { return Err(error(Problem::ExpectDigit, start)) };
-            // `check_pairs` has found it, unless a quote of the other kind came first.
+            // `check_pairs` has found the closing quote, unless a quote of the other kind came first.
             let length = bytes[start + 1..].iter().position(|&byte| byte == quote);
             let end = start + 1 + length.ok_or_else(|| error(Problem::MissingQuote, bytes.len()))?;
             let string = &bytes[start + 1..end];
@@ -337,9 +337,9 @@ fn questions(
     }
 }
 
-/// What begins a list of CPUs.
+/// The word before a list of CPUs.
 const CPUS: &str = "CPUS";
-/// What follows a field that is an address in a function.
+/// The word after a field that is an address in a function.
 const FUNCTION: &str = ".function";
 
 /// Returns the name of a function that begins at `start`, and the position after it; `None` if its quote is not closed.
@@ -358,7 +358,7 @@ fn function_name(text: &str, start: usize) -> Option<(&str, usize)> {
     Some((&rest[..length], start + length))
 }
 
-/// Returns the addresses of the only function of this name, or of the one that contains the address that it is.
+/// Returns the addresses of the only function of this name; for an address, those of the function that contains it.
 fn find_function(name: &str, functions: FindFunction) -> Result<ops::Range<u64>, Problem> {
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         let address = definition::number::unsigned(name).ok_or(Problem::IllegalInteger)?;

@@ -1,10 +1,10 @@
 //! Makes the record of a static event from the engine's description of it: the fields, and how each is fetched from the
 //! struct that the event passes.
 //!
-//! A record begins with what every event has. The fields follow, each at a multiple of its size, as the compiler lays
-//! out the same struct in C. So the struct of an event without texts is a part of its record, word by word. A
-//! [`Text`](aarch64_kprobes::event::Text) is an address and a length in the struct; in the record, the text comes after
-//! the fields.
+//! A record begins with the fields that every event has. The fields follow, each at a multiple of its size, as the
+//! compiler lays out the same struct in C. So the struct of an event without texts is a part of its record, word by
+//! word. A [`Text`](aarch64_kprobes::event::Text) is an address and a length in the struct; in the record, the text
+//! comes after the fields.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -16,18 +16,18 @@ use super::{Base, Field, Format, Shape, Type, Width};
 use crate::fetch::{Fetch, RecordedPart, Register, Source};
 use crate::print;
 
-/// The bytes of a word.
+/// The size of a word, in bytes.
 const WORD: usize = 8;
 
-/// What is fetched of the struct of an event, and to where in the record.
+/// The fetches from the struct of an event, and the fields of the record that they fill.
 pub(crate) type Parts = (Vec<Fetch>, Vec<Field>);
 
 impl Format {
-    /// The record of `event`.
+    /// Makes the format of `event`.
     ///
     /// # Errors
     ///
-    /// There is no memory for the fields.
+    /// Fails if there is no memory for the fields.
     pub fn of_static(event: &Event) -> Result<Self, OutOfMemory> {
         let mut fields = Self::common()?;
         let mut offset = Shape::Static.size();
@@ -39,7 +39,7 @@ impl Format {
         Ok(Self { shape: Shape::Static, fields, print, base_event: None, tested: Vec::new() })
     }
 
-    /// What is fetched of the struct of `event`, whose record this is.
+    /// Returns the parts of a record of `event`, whose format this is.
     pub(crate) fn parts(&self, event: &Event) -> Result<Parts, OutOfMemory> {
         let mut parts = (Vec::new(), Vec::new());
         if event.fields().iter().all(|field| field.kind != FieldKind::Text) {
@@ -62,8 +62,8 @@ impl Format {
     }
 }
 
-/// The field of a record, at the next multiple of its size from `offset` on, which is where the one after it can begin
-/// then.
+/// Makes a field of the record at the next multiple of its size from `offset` on. Moves `offset` to the end of the
+/// field.
 fn field(described: &event::Field, offset: &mut usize) -> Result<Field, OutOfMemory> {
     let event::Field { name, c_type, kind, size, .. } = *described;
     let base = match kind {
@@ -94,12 +94,12 @@ const fn width(bytes: usize) -> Width {
     }
 }
 
-/// The address of the struct.
+/// Returns the source of the address of the struct: x0.
 fn source() -> Source {
     Register::x(0).map_or(Source::Immediate(0), Source::Register)
 }
 
-/// What is fetched of the struct for `field`.
+/// Returns the fetch of `field` from the struct.
 pub(crate) fn fetch(field: &event::Field) -> Result<Fetch, OutOfMemory> {
     match field.kind {
         FieldKind::Unsigned | FieldKind::Signed | FieldKind::Address => fetch_number(field.offset),
@@ -110,12 +110,12 @@ pub(crate) fn fetch(field: &event::Field) -> Result<Fetch, OutOfMemory> {
     }
 }
 
-/// What is fetched of the struct for the number at byte `from`.
+/// Returns the fetch of the number at byte `from` of the struct.
 fn fetch_number(from: usize) -> Result<Fetch, OutOfMemory> {
     Ok(Fetch { source: source(), reads: fallible::collect([from as i64])?, part: RecordedPart::Whole })
 }
 
-/// What is fetched of the struct for the [`Text`](event::Text) at byte `from`.
+/// Returns the fetch of the [`Text`](event::Text) at byte `from` of the struct.
 fn fetch_text(from: usize) -> Result<Fetch, OutOfMemory> {
     let length = fallible::collect([(from + WORD) as i64])?;
     Ok(Fetch { part: RecordedPart::Text(source(), length), ..fetch_number(from)? })
@@ -130,7 +130,7 @@ fn push((fetches, fields): &mut Parts, fetch: Fetch, to: usize, width: Width) ->
     fallible::push(fields, Field::new("", "", Base::Unsigned(width), to))
 }
 
-/// The largest numbers that `size` bytes consist of, each with the bytes before it.
+/// Splits `size` bytes into the widest numbers. Returns each width, with the number of bytes before it.
 fn numbers(size: usize) -> impl Iterator<Item = (usize, Width)> {
     let mut done = 0;
     core::iter::from_fn(move || {
@@ -151,7 +151,8 @@ fn push_bytes(parts: &mut Parts, from: usize, to: usize, size: usize) -> Result<
     numbers(size).try_for_each(|(before, width)| push_number(parts, from + before, to + before, width))
 }
 
-/// Zeros from `start` to `end`, which no field has: the buffer in which records are composed has an earlier one there.
+/// Adds zeros from `start` to `end`, which no field covers. Otherwise the record would keep bytes of an earlier record:
+/// all are composed in one buffer.
 fn push_zeros(parts: &mut Parts, start: usize, end: usize) -> Result<(), OutOfMemory> {
     numbers(end - start).try_for_each(|(before, width)| {
         let zero = Fetch { source: Source::Immediate(0), reads: Vec::new(), part: RecordedPart::Whole };

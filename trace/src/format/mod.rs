@@ -72,9 +72,9 @@ pub enum Shape {
     Probe,
     /// A return probe: `__probe_func` and `__probe_ret_ip`.
     Return,
-    /// A synthetic event: no fields.
+    /// A synthetic event: no such fields.
     Synthetic,
-    /// Of a static event: none.
+    /// A static event: no such fields.
     Static,
 }
 
@@ -85,10 +85,9 @@ pub struct Format {
     pub shape: Shape,
     /// All fields: the [`COMMON`](Self::COMMON) ones, those of the shape, and the arguments.
     pub fields: Vec<Field>,
-    /// Of a static event: how it is printed, where it says so.
+    /// The `print fmt` of a static event that has one of its own.
     pub print: Option<&'static str>,
-    /// Of an event that is on another one (`t` and `e`): that one as the definition names it. It is printed instead of
-    /// the address.
+    /// The event that this one is on (`t` and `e`), as the definition names it. It is printed instead of the address.
     pub base_event: Option<String>,
     /// The fields after the arguments that only the filter in the definition tests.
     pub(crate) tested: Vec<Field>,
@@ -132,7 +131,7 @@ impl Field {
         record.get(offset..offset + length.checked_sub(1)?)
     }
 
-    /// Whether the value lies after the fields, where a `__data_loc` word says.
+    /// Whether the value lies after the fields, and is located by a `__data_loc` word.
     fn is_located(&self) -> bool {
         self.kind.base.is_text() || self.kind.base == Base::Stack
     }
@@ -284,14 +283,14 @@ impl Format {
         self.fields.get(before..).unwrap_or(&[])
     }
 
-    /// Returns the fields of all that is fetched: of the arguments, and then those that only the filter in the
+    /// Returns all fields that are fetched: those of the arguments, followed by those that only the filter in the
     /// definition tests.
     pub(crate) fn fetched(&self) -> impl Iterator<Item = &Field> + Clone {
         self.arguments().iter().chain(&self.tested)
     }
 
-    /// Returns the fields for the filter in the definition: those that every event has, those that it tests, and, if it
-    /// is on an event that is a probe itself, the addresses, which are the same.
+    /// Returns the fields for the filter in the definition: those that every event has, and those that the filter
+    /// tests. If the event is on a probe, the addresses are fields, too: both events have the same.
     pub(crate) fn fields_of_filter(&self, is_on_probe: bool) -> Result<Vec<Field>, OutOfMemory> {
         let mut fields = Vec::new();
         let own = self.fields.len() - self.arguments().len();
