@@ -96,7 +96,7 @@ pub enum Problem {
     CountMismatch,
     /// A parameter is a field of another event, and needs a trigger there. Linux logs nothing for it.
     NeedsField,
-    /// The event of such a field has no histogram with the same keys.
+    /// The event of a field that a trigger needs has no histogram with the same keys.
     NoMatchingHistogram,
     /// A word is neither a known parameter nor an action.
     NoAction,
@@ -123,7 +123,7 @@ impl From<OutOfMemory> for Error {
 }
 
 impl Problem {
-    /// Whether `error_log` shows it, as in Linux.
+    /// Whether `error_log` shows the problem, as in Linux.
     pub(crate) fn is_logged(self) -> bool {
         !matches!(self, Self::MissingOperand | Self::NeedsField | Self::OutOfMemory)
     }

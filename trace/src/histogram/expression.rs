@@ -244,7 +244,7 @@ pub struct Scope<'a> {
     pub(crate) needed: Option<&'a RefCell<Option<Needed>>>,
     /// How its filter finds functions.
     pub(crate) functions: FindFunction,
-    /// Whether the trigger is to be removed: then its own variables exist, which is no error.
+    /// Whether the trigger is to be removed. Then its own variables exist already, which is no error.
     pub(crate) is_removal: bool,
 }
 

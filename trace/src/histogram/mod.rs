@@ -83,8 +83,7 @@ pub(crate) enum StubCounters {
     None,
 }
 
-/// A histogram whose key and values are registers or parts of registers. A hit is counted without looking at anything
-/// else.
+/// A histogram whose key and values are registers or parts of registers. A hit is counted from its registers alone.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) histogram: Arc<Histogram>,
@@ -97,7 +96,7 @@ pub(crate) struct Tally {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     pub(crate) source: Source,
-    /// The number of words of the key that it takes.
+    /// The number of words of the key that the part takes.
     pub(crate) words: usize,
 }
 

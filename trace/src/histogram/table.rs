@@ -6,7 +6,7 @@
 //! other.
 //!
 //! The number of hits of an entry is stored last (release), after its key and its sums. A reader that finds hits
-//! (acquire) finds those, too.
+//! (acquire) also finds the key and the sums.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -188,7 +188,7 @@ struct Stat {
 /// The longest bar of a value with the modifier `.graph`.
 const BAR: &str = "####################";
 
-/// Returns how many hundredths of a percent `value` is of `total`; `None` if that is too small to divide by.
+/// Returns how many hundredths of a percent `value` is of `total`; `None` if `total` is too small to divide by.
 fn hundredths(value: u64, total: u64) -> Option<u64> {
     const ALL: u64 = 10_000;
     if value == 0 {

@@ -14,7 +14,7 @@ use super::{Key, NAME_WORDS};
 use crate::atomic::AtomicU64;
 use crate::ring::Rings;
 
-/// The part of a histogram that is about variables.
+/// The variables, references and actions of a histogram, and the table with its variables.
 #[derive(Debug)]
 pub(crate) struct VariableUse {
     pub(crate) table: Shared,
@@ -53,7 +53,7 @@ pub(crate) struct BoundAction {
     pub(crate) effect: Effect,
     /// For a snapshot: the value that triggered the last one, and the number of the entry, from 1; 0 before the first.
     pub(crate) latest: Latest,
-    /// The rings that a snapshot is taken of.
+    /// The rings of which a snapshot is taken.
     pub(crate) rings: Option<&'static Rings>,
 }
 

@@ -34,7 +34,7 @@ trait Seen {
 /// `data` must be the address of a [`Recorder`] that lives as long as the returned reference.
 #[inline(always)]
 unsafe fn recorder<'a>(data: usize) -> &'a Recorder {
-    // SAFETY: the caller guarantees that `data` is the address of a living recorder (see # Safety).
+    // SAFETY: the caller guarantees that `data` is the address of a recorder that lives long enough (see # Safety).
     unsafe { &*(data as *const Recorder) }
 }
 
@@ -106,7 +106,7 @@ pub(crate) extern "C" fn hit(hit: &mut Hit<'_>) {
     record(&*hit);
 }
 
-/// Records that a function is called. Only for recorders whose arguments use no other registers than those of a call.
+/// Records that a function is called. Only for recorders whose arguments use only the registers of a call.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_called")]
 pub(crate) extern "C" fn called(call: &CallArguments) {
     record(call);

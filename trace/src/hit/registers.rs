@@ -24,8 +24,8 @@ impl Registers<'_> {
     #[inline(always)]
     pub(crate) fn get(self, register: Register) -> u64 {
         match self {
-            // SAFETY: the frame begins with x0 to x30, sp, pc and pstate as consecutive words, and a `Register` is the
-            // index of one of them.
+            // SAFETY: a `TrapFrame` is `repr(C)` and begins with x0 to x30, sp, pc and pstate as consecutive words. The
+            // constructors of `Register` make only indices of these 34 words.
             Self::Frame(frame) => unsafe { *ptr::from_ref(frame).cast::<u64>().add(register.place()) },
             Self::Arguments(call) => match (call.arguments().get(register.place()), register) {
                 (Some(argument), _) => *argument,
@@ -46,7 +46,7 @@ impl Registers<'_> {
         Some(value)
     }
 
-    /// Returns the number that a register or a part of it is.
+    /// Returns the number in a register or in a part of it.
     #[inline(always)]
     pub(crate) fn part(self, part: RegisterPart) -> u64 {
         part.bits.apply(self.get(part.register))

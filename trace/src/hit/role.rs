@@ -12,12 +12,12 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// All of them, in their order.
+    /// All roles, in their order.
     pub const ALL: [Self; 3] = [Self::Inner, Self::Outermost, Self::Silent];
 
     /// Returns whether a call of a function with this role belongs to the graph, at any depth. A silent call belongs to
-    /// it so that the calls in it are known. `around` is the role of the innermost call of the graph that contains the
-    /// call.
+    /// the graph, so that the calls in it are known. `around` is the role of the innermost call of the graph that
+    /// contains the call.
     #[inline(always)]
     pub const fn belongs(self, around: Option<Self>, has_outermost: bool) -> bool {
         match (self, around) {

@@ -43,10 +43,12 @@ impl TracedRole {
     ///
     /// # Safety
     ///
-    /// `data` is the address of one, which stays with its limits as long as the references are used.
+    /// `data` must be the address of a `TracedRole`. Neither the role nor its limits may move or be dropped while the
+    /// references are used.
     #[inline(always)]
     unsafe fn at<'a>(data: usize) -> (&'a Self, &'a Limits) {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees that `data` is the address of a traced role that stays in place with its limits
+        // (see # Safety).
         unsafe {
             let traced = &*core::ptr::with_exposed_provenance::<Self>(data);
             (traced, &*traced.limits)
@@ -60,7 +62,7 @@ impl Limits {
     fn has(&self, role: Role, call: &Call<'_>) -> bool {
         let mut depth = 0;
         let mut around = None;
-        // A task is in at most `max_depth` calls of the graph. Without a limit only the newest is looked at.
+        // A task is in at most `max_depth` calls of the graph. Without a limit, only the newest call is looked at.
         call.each_outer(graph_returned, |data| {
             if depth == 0 {
                 // SAFETY: `Traced` registers this handler with traced roles alone, and drops them after the probes.
@@ -84,7 +86,8 @@ pub(crate) extern "C" fn graph_entered(call: &mut Call<'_>) -> Decision {
     if traced.role != Role::Silent {
         let (context, address) = (Context::here(), call.function() as u64);
         let hit = RecordedHit { context, address, return_address: None, entry: &[] };
-        // SAFETY: the hit is being handled on this CPU, with interrupts masked, and the event is one of calls.
+        // SAFETY: the engine calls this handler on the CPU of the hit, with interrupts masked. `entry` records calls,
+        // and `hit` has no return address.
         unsafe { limits.entry.record(Registers::Frame(call.frame()), &hit) };
     }
     Decision::Follow
@@ -98,12 +101,13 @@ pub(crate) extern "C" fn graph_returned(call: &mut Call<'_>) {
     if traced.role != Role::Silent {
         let (context, address) = (Context::here(), call.function() as u64);
         let hit = RecordedHit { context, address, return_address: Some(call.return_address() as u64), entry: &[] };
-        // SAFETY: the hit is being handled on this CPU, with interrupts masked, and the event is one of returns.
+        // SAFETY: the engine calls this handler on the CPU of the hit, with interrupts masked. `back` records returns,
+        // and `hit` has a return address.
         unsafe { limits.back.record(Registers::Frame(call.frame()), &hit) };
     }
 }
 
-/// Keeps when a function was called.
+/// Saves the time of a call.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_profile_entered")]
 pub(crate) extern "C" fn profile_entered(call: &mut Call<'_>) -> Decision {
     if let Some(word) = call.instance_data_mut().first_mut() {
@@ -122,7 +126,7 @@ pub(crate) extern "C" fn profile_returned(call: &mut Call<'_>) {
     let began = call.instance_data().first().copied().unwrap_or(context.time);
     let ticks = context.time.wrapping_sub(began);
     if let Some(cell) = counts.cells.get(context.cpu) {
-        // Only this CPU adds to its cell, and nothing interrupts it.
+        // Only this CPU adds to its cell, with interrupts masked.
         cell.calls.store(cell.calls.load(Relaxed).wrapping_add(1), Relaxed);
         cell.ticks.store(cell.ticks.load(Relaxed).wrapping_add(ticks), Relaxed);
         cell.squares.store(cell.squares.load(Relaxed).wrapping_add(ticks.wrapping_mul(ticks)), Relaxed);
@@ -133,7 +137,7 @@ pub(crate) extern "C" fn profile_returned(call: &mut Call<'_>) {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub inherited: Arc<InheritedTasks>,
-    /// The places of two numbers of tasks in the static event, in bytes.
+    /// The offsets of two numbers of tasks in the static event, in bytes.
     pub fields: [usize; 2],
 }
 
@@ -142,11 +146,11 @@ impl Listener {
     ///
     /// # Safety
     ///
-    /// The probe is one of [`InheritanceProbes`](crate::tracer::InheritanceProbes).
+    /// `event` must be a hit of one of [`InheritanceProbes`](crate::tracer::InheritanceProbes).
     #[inline(always)]
     unsafe fn at<'a>(event: &CallArguments) -> (&'a Self, [u32; 2]) {
-        // SAFETY: `InheritanceProbes` drops the listener after the probe, and the first argument is the address of the
-        // event's fields, which are memory.
+        // SAFETY: the caller guarantees that the probe is one of `InheritanceProbes`, which drops the listeners after
+        // the probes. The first argument is the reference to the event's fields that `emit!` passes.
         unsafe {
             let listener = &*core::ptr::with_exposed_provenance::<Self>(event.data());
             let fields = event.arguments()[0] as usize;
@@ -157,7 +161,7 @@ impl Listener {
     }
 }
 
-/// Has a task that starts inherit the restriction of its parent.
+/// Lets a starting task inherit the restriction of its parent.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_task_starts")]
 pub(crate) extern "C" fn task_starts(event: &CallArguments) {
     // SAFETY: `InheritanceProbes` alone registers this handler.
@@ -165,7 +169,7 @@ pub(crate) extern "C" fn task_starts(event: &CallArguments) {
     listener.inherited.starts(parent, child);
 }
 
-/// Forgets a task that ends.
+/// Marks a task as ended.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_task_ends")]
 pub(crate) extern "C" fn task_ends(event: &CallArguments) {
     // SAFETY: `InheritanceProbes` alone registers this handler.
@@ -181,7 +185,7 @@ pub(crate) extern "C" fn stack_entered(call: &CallArguments) {
     let usage = unsafe { &*core::ptr::with_exposed_provenance::<Usage>(call.data()) };
     let pointer = call.stack_pointer();
     let Some(deepest) = usage.0.get(Context::cpu_here()) else { return };
-    // The kernel knows the stacks of tasks.
+    // The kernel tells the bounds of a task's stack.
     let Some(stack) = probe::stack_around(pointer as usize) else { return };
     let depth = (stack.end as u64).wrapping_sub(pointer);
     if depth <= deepest.depth.load(Relaxed) {
@@ -194,8 +198,8 @@ pub(crate) extern "C" fn stack_entered(call: &CallArguments) {
     let mut next = Some((walk.first(), depth));
     deepest.note(depth, || {
         let frame = next?;
-        // The caller of the function has all of the stack that the function was called with. An outer one has what lies
-        // above the frame record of the one that it has called.
+        // The stack of the caller ends at the stack pointer that the function was called with. The stack of an outer
+        // function ends above the frame record of the function that it has called.
         let floor = walk.floor().map_or(depth, |floor| (stack.end as u64).saturating_sub(floor));
         next = walk.step().map(|address| (address, floor));
         Some(frame)

@@ -1,7 +1,8 @@
 //! Histograms at a hit: the hit is counted in the table of its CPU.
 //!
 //! A single number is looked up directly. A longer key is written to the unused entry at the end of the table and
-//! looked up from there, so a new key is already in place. The number of hits is stored last: this publishes the entry.
+//! looked up from there, so a new key is already in place. The number of hits is stored last, which publishes the
+//! entry.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};

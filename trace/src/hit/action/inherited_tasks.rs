@@ -13,14 +13,14 @@ impl InheritedTasks {
     }
 
     /// Has `child` inherit the restriction of `parent`, which starts it. A child that finds no place does not inherit
-    /// it.
+    /// the restriction.
     #[inline]
     pub(crate) fn starts(&self, parent: u32, child: u32) {
         for set in self.only.iter().chain([&self.without]) {
             // An earlier task with this number has ended.
             set.replace(child, NONE);
             if set.has(parent) && !set.insert(child) {
-                // Relaxed: a number to show.
+                // Relaxed: the number is only shown.
                 self.lost.fetch_add(1, Relaxed);
             }
         }
@@ -51,7 +51,7 @@ impl TaskSet {
     /// Adds a task. Returns false if there is no place for it.
     #[inline]
     pub(crate) fn insert(&self, task: u32) -> bool {
-        // Only the task that starts it adds it, so it is not added twice at once.
+        // Only its parent adds a task, so no task is added twice at the same time.
         let take = |place: &AtomicU32| {
             let before = place.load(Relaxed);
             before & ENDED != 0 && place.compare_exchange(before, task, Relaxed, Relaxed).is_ok()
@@ -64,7 +64,7 @@ impl TaskSet {
     fn replace(&self, task: u32, other: u32) {
         for place in self.bucket(task) {
             let before = place.load(Relaxed);
-            // If the place of a task that has ended is taken meanwhile, it is gone anyway.
+            // If another task has taken the place meanwhile, `task` is gone anyway.
             if before != NONE && before & !ENDED == task {
                 let _ = place.compare_exchange(before, other, Relaxed, Relaxed);
             }

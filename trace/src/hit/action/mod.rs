@@ -72,8 +72,8 @@ impl Plan {
         Some(accept::accepts_registers(tests, registers) && self.recording.is_on())
     }
 
-    /// Fires the triggers of the event, and decides what happens to `record`. The record is empty if no trigger or
-    /// filter looks at it. `tracing` is the switch for all recording, which triggers may change.
+    /// Fires the triggers of the event, and decides what happens to `record`. `record` is empty if no trigger or filter
+    /// looks at it. `tracing` is the switch for all recording, which triggers may change.
     #[inline]
     pub(crate) fn run(&self, record: &[u8], state: &HitState<'_>, tracing: &Switch) -> Verdict {
         let was_on = tracing.is_on();

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, RAW_EVENT};
 use crate::ring::{RECORD_HEADER, Ring};
 
-/// Bytes of a record before what is written: the common fields.
+/// Bytes of a record before the written bytes: the common fields.
 const COMMON: usize = 8;
 
 impl Ring {
@@ -18,7 +18,7 @@ impl Ring {
     /// # Safety
     ///
     /// The caller must run on the CPU of the ring, which is that of `context`, with interrupts masked. `masked` must
-    /// say whether they were masked before.
+    /// say whether interrupts were masked before.
     #[inline(never)]
     pub(crate) unsafe fn mark(&self, context: &Context, masked: bool, place: u64, text: &[u8]) {
         const TEXT: usize = PRINT_HEADER - COMMON;

@@ -29,13 +29,13 @@ pub struct RecordedHit<'a> {
     pub address: u64,
     /// The return address, if the event is one of returns.
     pub return_address: Option<u64>,
-    /// The values that were saved at the entry of the function; for an event on a synthetic one, the words of the
-    /// record of that.
+    /// The values that were saved at the entry of the function; for an event on a synthetic event, the words of the
+    /// record of the synthetic event.
     pub entry: &'a [u64],
 }
 
 impl Recorder {
-    /// Records a hit. When this returns, the needed ones of the `registers` have been read.
+    /// Records a hit. When this returns, the `registers` have been read.
     ///
     /// # Safety
     ///
@@ -60,7 +60,7 @@ impl Recorder {
         }
     }
 
-    /// Records a hit of an event that is on a synthetic one, whose record is the `entry` of `hit`. Records that its
+    /// Records a hit of an event on a synthetic event, whose record is the `entry` of `hit`. The records that its
     /// triggers make stay pending.
     ///
     /// # Safety
@@ -100,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// Returns what filters and triggers can know of a hit besides its record.
+    /// Returns the state of a hit that filters and triggers see besides its record.
     #[inline(always)]
     fn known<'a>(&self, registers: Registers<'a>, hit: &'a RecordedHit<'_>) -> HitState<'a> {
         let address = hit.return_address.unwrap_or(hit.address);
@@ -147,8 +147,7 @@ impl Recorder {
         }
     }
 
-    /// Handles a hit whose plan only counts by registers. Returns false, and has done nothing, if the plan is another
-    /// one.
+    /// Handles a hit whose plan only counts by registers. Returns false, and does nothing, for any other plan.
     ///
     /// # Safety
     ///
@@ -162,7 +161,7 @@ impl Recorder {
     }
 
     /// Records a hit if nothing about it is unusual: the plan only filters by registers, the record consists of words,
-    /// and the page has room. Otherwise returns false, and has done nothing.
+    /// and the page has room. Otherwise returns false, and does nothing.
     ///
     /// # Safety
     ///

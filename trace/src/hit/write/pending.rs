@@ -1,7 +1,7 @@
 //! Pending records of synthetic events. A trigger makes such a record while the record of its own event may still be in
-//! the making. Therefore the record is kept in a buffer, and written when that of the event is done. Only then does the
-//! synthetic event's own plan run, which may add further records to the buffer. A record that finds no room in the
-//! buffer is counted together with the hits that find the ring busy.
+//! the making. Therefore the record is kept in a buffer, and written when the record of the event is done. Only then
+//! does the synthetic event's own plan run, which may add further records to the buffer. A record that finds no room in
+//! the buffer is counted together with the hits that find the ring busy.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -171,8 +171,8 @@ impl Recorder {
             None => Verdict { keep: self.rings.is_on(), stack: false },
             Some(plan) => {
                 // SAFETY: the pointer and the length are those of `words`. The bytes are in the order of a record
-                // because every target of this crate is little-endian. Only this CPU writes the words, and not while
-                // they are looked at.
+                // because every target of this crate is little-endian. Only this CPU writes the words, and nothing
+                // writes them while `bytes` exists: the triggers append to the buffer after them.
                 let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 8 * words.len()) };
                 plan.run(bytes, &self.known(registers, hit), &self.rings.on)
             }
@@ -189,16 +189,16 @@ impl Recorder {
         if plan.dependents.is_empty() {
             return;
         }
-        // SAFETY: the pointer and the length are those of `words`. Only this CPU writes them, and not while they are
-        // read: what the triggers of a dependent event emit goes behind them.
+        // SAFETY: the pointer and the length are those of `words`. Only this CPU writes the words, and nothing writes
+        // them while `entry` exists: the triggers of dependent events append to the buffer after them.
         let entry = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
         // Field by field: a copy of the whole would be a call of `memcpy`, which is out of the region.
         let Context { cpu, task, name: [low, high], time } = hit.context;
         let context = Context { cpu, task, name: [low, high], time };
         let hit = RecordedHit { context, address: hit.address, return_address: None, entry };
         for dependent in &plan.dependents {
-            // SAFETY: the caller upholds the contract of `record` (see # Safety); an event on a synthetic one is none
-            // of returns.
+            // SAFETY: the caller upholds the contract of `record` (see # Safety). An event on a synthetic event is not
+            // one of returns, and `hit` has no return address.
             unsafe { dependent.record_dependent(registers, &hit) };
         }
     }

@@ -63,8 +63,7 @@ impl Ring {
             return None;
         }
         self.busy.store(1, Ordering::Relaxed);
-        // Loaded after `busy` is set. A hit before that has moved the position already; a later one finds the ring
-        // busy.
+        // Loaded after `busy` is set. An earlier hit has moved the position already; a later hit finds the ring busy.
         let position = self.position(Ordering::Relaxed);
         if place(position) + size > PAGE {
             self.leave();
@@ -80,7 +79,8 @@ impl Ring {
     #[cold]
     #[inline(never)]
     fn turn(&self, position: u64) -> Option<u64> {
-        // SAFETY: `exchange` changes the pages only while no hit is recording.
+        // SAFETY: only `exchange` changes the pages, and its caller guarantees that no hit is recording. This hit is
+        // recording.
         let pages = unsafe { &*self.pages.get() };
         let count = pages.len() as u64;
         let start = position.wrapping_add(BYTES - 1) & !(BYTES - 1);
@@ -110,7 +110,8 @@ impl Ring {
         let first = self.number.load(Ordering::Relaxed).wrapping_add(refused);
         self.number.store(first, Ordering::Relaxed);
         page.first()?.store(first, Ordering::Relaxed);
-        // SAFETY: only the hit that has entered the ring accesses the pointer, and that is this one.
+        // SAFETY: only the hit that has entered the ring accesses the pointer. This hit has: `reserve`, the only
+        // caller, is valid only between `enter` and `leave`.
         unsafe { *self.page.get() = page.as_ptr() };
         Some(start + PAGE_HEADER as u64)
     }
@@ -137,9 +138,9 @@ impl Ring {
             number = number.wrapping_sub(1);
         }
         mem::swap(pages, other);
-        // The page that is being filled was moved: only a pointer that is made now may be used for it.
+        // The page that is being filled was moved, which invalidates the old pointer to it.
         if let Some(page) = newest.checked_rem(new).filter(|_| newest > 0).and_then(|at| pages.get(at as usize)) {
-            // SAFETY: nothing is recorded, so no hit accesses the pointer.
+            // SAFETY: the caller guarantees that nothing is recorded (see # Safety), so no hit accesses the pointer.
             unsafe { *self.page.get() = page.as_ptr() };
         }
         oldest.wrapping_mul(BYTES)
