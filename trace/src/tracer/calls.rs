@@ -54,7 +54,7 @@ struct OpenCall {
     began: Option<u64>,
 }
 
-/// What the records of an entry and a return must have in common to be of one call.
+/// The properties that the records of an entry and a return have in common if they belong to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CallIdentity {
     function: u64,
@@ -104,7 +104,7 @@ impl Calls {
     ///
     /// # Errors
     ///
-    /// There is no memory: it can be called again.
+    /// Fails if there is no memory. Then it can be called again.
     pub fn reach(&mut self, record: &Record<'_>) -> Result<(), OutOfMemory> {
         while let Some(call) = self.unrecorded.last().filter(|call| call.before <= record.count) {
             // A call before a record that was not followed is dropped.
@@ -216,7 +216,7 @@ impl<T: Default> Tasks<T> {
     }
 }
 
-/// What a record says of the calls of a task.
+/// The meaning of a record for the calls of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallRecord {
     /// A call.
@@ -228,9 +228,9 @@ pub(crate) enum CallRecord {
 /// The entry of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallEntry {
-    /// Whether it is a tail call.
+    /// Whether the call is a tail call.
     pub is_tail: bool,
-    /// Whether it is the entry of an interrupt.
+    /// Whether the call is the entry of an interrupt.
     pub is_interrupt: bool,
 }
 

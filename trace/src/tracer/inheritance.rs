@@ -11,7 +11,7 @@ use fallible::{Arc, OutOfMemory};
 use crate::hit::tracer::{self, Listener};
 use crate::trigger::inherited_tasks::InheritedTasks;
 
-/// The probes by which children inherit restrictions, until it is dropped.
+/// The probes by which children inherit restrictions, until this is dropped.
 #[derive(Debug)]
 pub struct InheritanceProbes {
     // Dropped before the listeners that their handlers use.
@@ -22,7 +22,7 @@ pub struct InheritanceProbes {
 /// Why children cannot inherit restrictions.
 #[derive(Debug)]
 pub enum InheritanceError {
-    /// The kernel has no such static event with such fields.
+    /// The kernel has no static event of this name with the needed fields.
     NoEvent(&'static str),
     /// The engine refuses the probe at an event.
     Refused(ProbeError),
@@ -48,7 +48,7 @@ impl From<OutOfMemory> for InheritanceError {
     }
 }
 
-/// Returns the static event `sched:NAME`, and the places of these fields of 4 bytes.
+/// Returns the static event `sched:NAME`, and the offsets of these fields of 4 bytes.
 fn find<const N: usize>(
     name: &'static str,
     fields: [&str; N],

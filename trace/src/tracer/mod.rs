@@ -11,8 +11,8 @@
 //!
 //! **Nesting.** A call and its return are each recorded with the return address and the stack pointer. The reader
 //! matches a return with its call by both: a call is within the calls of its task whose stack pointers are higher. A
-//! hit therefore keeps no depth. A call of which only the return was recorded begins as early as the other records
-//! allow, so calls before it may be indented.
+//! hit therefore keeps no depth. If only the return of a call was recorded, the call begins as early as the other
+//! records allow, so calls before it may be indented.
 
 // The private modules:
 //
@@ -68,7 +68,7 @@ impl Tracer {
         Self::ALL.iter().find(|(_, other)| *other == name.trim_ascii()).map(|(tracer, _)| *tracer)
     }
 
-    /// Returns its name.
+    /// Returns the name of the tracer.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(tracer, _)| *tracer == self).map_or("", |(_, name)| name)
@@ -86,11 +86,11 @@ pub enum RecordKind {
     Return,
 }
 
-/// The place of the return address in a record of a call, in bytes.
+/// The offset of the return address in a record of a call, in bytes.
 pub const PARENT: usize = 16;
-/// The place of the stack pointer in a record of the graph, in bytes.
+/// The offset of the stack pointer in a record of the graph, in bytes.
 pub const STACK: usize = 24;
-/// The place of the function's result in a record of a return that has it, in bytes.
+/// The offset of the function's result in a record of a return that has the result, in bytes.
 pub(crate) const RESULT: usize = 32;
 
 /// What the tracers record.
@@ -98,7 +98,7 @@ pub(crate) const RESULT: usize = 32;
 pub struct Recording<'a> {
     /// The tasks and the CPUs whose calls are recorded.
     pub restriction: &'a Restriction,
-    /// The tasks of the restriction, if children inherit it: [`InheritedTasks::of`] makes them of it.
+    /// The tasks of the restriction, if children inherit it; made by [`InheritedTasks::of`].
     pub inherited: Option<&'a Arc<InheritedTasks>>,
     /// Whether a record of the stack follows each record of a call in the tracer `function`.
     pub stacks: bool,

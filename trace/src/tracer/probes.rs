@@ -32,7 +32,7 @@ pub struct Traced {
     // Dropped before the fields that they use.
     calls: Vec<Kprobe>,
     returns: Vec<Kretprobe>,
-    // No list: without memory for it, these would be dropped before the probes.
+    // An array, not a `Vec`: without memory for a `Vec`, these would be dropped before the probes.
     _made: [Option<Made>; 2],
     _roles: Option<TracedRoles>,
     refused: Refused,
@@ -41,9 +41,9 @@ pub struct Traced {
 /// Functions that cannot be probed.
 #[derive(Debug, Default)]
 pub struct Refused {
-    /// How many there are.
+    /// The number of these functions.
     pub count: usize,
-    /// Why the first of them cannot be.
+    /// Why the first of these functions cannot be probed.
     pub first: Option<ProbeError>,
 }
 
@@ -75,10 +75,10 @@ struct TracedRoles {
 pub struct Graph<'a> {
     /// The maximum depth of recorded calls; 0 for any depth.
     pub max_depth: u32,
-    /// Only calls of these functions are recorded, with the calls in them; all calls, if it is empty. In ascending
-    /// order.
+    /// The functions whose calls are recorded, with the calls in them, in ascending order. If it is empty, all calls
+    /// are recorded.
     pub only: &'a [u64],
-    /// Neither calls of these functions nor the calls in them are recorded. In ascending order.
+    /// The functions whose calls are not recorded, nor the calls in them, in ascending order.
     pub without: &'a [u64],
 }
 
@@ -242,7 +242,7 @@ impl Traced {
     ///
     /// # Safety
     ///
-    /// `counts` stay where they are until the probes are dropped.
+    /// `counts` must not move, nor be dropped, until the probes have been dropped.
     pub unsafe fn profile(counts: &[Counts]) -> Result<Self, OutOfMemory> {
         let probe = |number: usize| {
             let counts = &counts[number];
@@ -262,7 +262,7 @@ impl Traced {
     ///
     /// # Safety
     ///
-    /// `usage` stays where it is until the probes are dropped.
+    /// `usage` must not move, nor be dropped, until the probes have been dropped.
     pub unsafe fn stacks(functions: &[u64], usage: &Usage) -> Result<Self, OutOfMemory> {
         let data = core::ptr::from_ref(usage).expose_provenance();
         let probe = |number: usize| {
@@ -327,9 +327,9 @@ impl Traced {
         self.end()
     }
 
-    /// Disables and unregisters all probes at once: one by one, each would have all CPUs held.
+    /// Disables and unregisters all probes at once: one by one, each would hold all CPUs.
     fn end(&mut self) -> u64 {
-        // Without memory for a list of them they go while they are enabled.
+        // Without memory for a list of the probes, they are unregistered while they are enabled.
         let _ = self.set_enabled(false);
         let active: u64 = self.returns.iter().map(|probe| u64::from(probe.active())).sum();
         let missed = Kprobe::unregister_all(mem::take(&mut self.calls));

@@ -1,4 +1,4 @@
-//! How often functions were called, and how long their calls have taken: Linux's `function_profile_enabled` and
+//! How often functions were called, and how long the calls took: Linux's `function_profile_enabled` and
 //! `trace_stat/functionN` (`kernel/trace/ftrace.c`, `function_stat_show`).
 
 use alloc::boxed::Box;

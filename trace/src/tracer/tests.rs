@@ -20,7 +20,7 @@ use crate::text::{self, ShowError};
 
 const CLOCK: Clock = Clock { frequency: 1_000_000_000, origin: 0 };
 pub(super) const TRAMPOLINE: u64 = 0x9000;
-/// Functions of 0x100 bytes, one behind the other from 0x1000 on.
+/// Functions of 0x100 bytes, one after the other from 0x1000 on.
 const NAMES: [&str; 5] = ["do_sys_open", "getname", "kmem_cache_alloc", "handle_irq", "schedule"];
 pub(super) const OPEN: u64 = 0x1000;
 pub(super) const GETNAME: u64 = 0x1100;
@@ -76,7 +76,7 @@ impl Made {
         Self { lost, ..self }
     }
 
-    /// The record, after `count` others.
+    /// Returns the record, with `count` others before it.
     pub fn record(&self, count: usize) -> Record<'_> {
         let Self { cpu, lost, time, name, ref bytes } = *self;
         Record { cpu, lost, time, count: count as u64, name, faults: 0, bytes }
@@ -87,12 +87,12 @@ pub(super) fn numbered(records: &[Made]) -> impl Iterator<Item = Record<'_>> {
     records.iter().enumerate().map(|(number, made)| made.record(number))
 }
 
-/// A call at `time` by task `task`.
+/// Makes a call at `time` by task `task`.
 pub(super) fn call(task: u32, time: u64, function: u64, stack: u64) -> Made {
     Made::new(GRAPH_ENTRY_EVENT, task, time, &[function, OPEN + 4, stack])
 }
 
-/// A call that another function ends with.
+/// Makes a tail call.
 pub(super) fn tail_call(task: u32, time: u64, function: u64, stack: u64) -> Made {
     Made::new(GRAPH_ENTRY_EVENT, task, time, &[function, TRAMPOLINE, stack])
 }
@@ -111,7 +111,7 @@ fn graph_options() -> Options {
     of_tracer(Tracer::FunctionGraph)
 }
 
-/// The record that follows the one of this number on its CPU.
+/// Returns the record that follows the record of this number on its CPU.
 fn next(records: &[Made], number: usize) -> Option<Record<'_>> {
     let is_next = |&next: &usize| records[next].cpu == records[number].cpu;
     (number + 1..records.len()).find(is_next).map(|next| records[next].record(next))
@@ -583,7 +583,7 @@ fn the_task_that_was_not_seen_for_longest_is_forgotten() {
     assert_eq!(text.matches("1.000 us").count(), 256);
 }
 
-/// Takes only so many writes.
+/// A sink that takes only this many writes.
 struct Short(usize, String);
 
 impl Write for Short {

@@ -1,7 +1,6 @@
 //! How deep the stacks of tasks were: Linux's `stack_trace` and `stack_max_size` (`kernel/trace/trace_stack.c`).
 //!
-//! The depth is taken where functions are called. So it lacks the frame of a function that calls none of those that are
-//! looked at.
+//! The depth is taken where functions are called. So it lacks the frame of a function that calls no traced function.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,7 +13,7 @@ use crate::atomic::{AtomicU64, fence};
 use crate::symbols::Symbols;
 use crate::text::{self, ShowError};
 
-/// The most functions that are kept of a stack.
+/// The maximum number of frames that are kept of a stack.
 pub(crate) const FRAMES: usize = 64;
 
 /// The deepest stack of each CPU.
@@ -66,7 +65,8 @@ impl Usage {
         fallible::boxed_slice((0..cpus).map(deepest)).map(Self)
     }
 
-    /// Returns the contents of `stack_max_size`: the depth of the deepest stack, or what was set since, in bytes.
+    /// Returns the contents of `stack_max_size`: the depth of the deepest stack, or the depth that was set since, in
+    /// bytes.
     #[must_use]
     pub fn depth(&self) -> u64 {
         self.0.iter().map(|deepest| deepest.depth.load(Relaxed)).max().unwrap_or(0)
@@ -78,7 +78,7 @@ impl Usage {
     }
 
     /// Returns the address and the depth of each frame of the deepest stack since a depth was set, from the innermost
-    /// on. If there is none since then, returns that of before.
+    /// on. If there was none since then, returns the frames of the previous one.
     fn deepest(&self) -> Result<Vec<(u64, u64)>, OutOfMemory> {
         let (mut greatest, mut deepest) = ((0, 0), Vec::new());
         for of_cpu in &self.0 {
@@ -114,7 +114,7 @@ impl Usage {
 }
 
 impl Deepest {
-    /// Returns a copy of the frames, all of one stack: one that is being written is waited for.
+    /// Returns a copy of the frames, all of one stack. Waits while the stack is being written.
     fn copied(&self) -> Result<Vec<(u64, u64)>, OutOfMemory> {
         let mut frames = Vec::new();
         frames.try_reserve_exact(FRAMES).map_err(OutOfMemory::from)?;

@@ -12,14 +12,14 @@ use fallible::{Arc, OutOfMemory};
 
 use super::restriction::{Restriction, Tasks};
 
-/// The tasks of a restriction, with their children since then.
+/// The tasks of a restriction, with the children that have inherited it.
 #[derive(Debug)]
 pub struct InheritedTasks {
     /// Only these tasks are recorded; `None` records all.
     pub(crate) only: Option<TaskSet>,
     /// These tasks are not recorded.
     pub(crate) without: TaskSet,
-    /// The number of children that have not inherited it, because there was no place for them.
+    /// The number of children that have not inherited the restriction, because there was no place for them.
     pub(crate) lost: AtomicU64,
 }
 
@@ -40,7 +40,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const ENDED: u32 = 1 << 31;
 const WAYS: usize = 8;
 const BUCKETS: usize = 128;
-/// The most buckets that are made for each task, so that odd numbers do not take all memory.
+/// The maximum number of buckets for each task of a restriction, so that unusual task numbers do not take all memory.
 const BUCKETS_OF_ONE: usize = 64;
 
 impl InheritedTasks {
@@ -48,7 +48,7 @@ impl InheritedTasks {
     ///
     /// # Errors
     ///
-    /// There is no memory for the sets.
+    /// Fails if there is no memory for the sets.
     pub fn of(restriction: &Restriction) -> Result<Option<Arc<Self>>, OutOfMemory> {
         let Restriction { only, without, .. } = restriction;
         if !restriction.is_inherited() {
@@ -58,7 +58,7 @@ impl InheritedTasks {
         Arc::try_new(Self { only, without: TaskSet::new(without)?, lost: AtomicU64::new(0) }).map(Some)
     }
 
-    /// Returns how many children have not inherited it, because there was no place for them.
+    /// Returns how many children have not inherited the restriction, because there was no place for them.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
@@ -68,7 +68,7 @@ impl InheritedTasks {
     ///
     /// # Errors
     ///
-    /// There is no memory for them.
+    /// Fails if there is no memory for the tasks.
     pub fn in_place_of(&self, restriction: &Restriction) -> Result<Restriction, OutOfMemory> {
         let only = self.only.as_ref().map(TaskSet::tasks).transpose()?;
         let Restriction { cpus, children, .. } = *restriction;
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(accepted, [7, 9, 20, 21]);
         [20, 9, 4, 23].into_iter().for_each(|task| inherited.ends(task));
         assert_eq!(written(&inherited), "7 21 /11 ");
-        // What still happens in a task that has ended is recorded, or not, as before.
+        // Hits in a task that has ended are recorded, or not, as before.
         assert!(inherited.accepts(20) && !inherited.accepts(23));
         // Its number is then another task's.
         inherited.starts(5, 20);

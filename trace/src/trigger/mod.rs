@@ -55,7 +55,7 @@ pub struct Plan {
     pub(crate) inherited: Option<Arc<InheritedTasks>>,
     /// Whether a trigger records synthetic events.
     pub(crate) emits: bool,
-    /// Of a synthetic event: the recorders of the armed events that are on it.
+    /// The recorders of the armed events that are on this event, if it is a synthetic one.
     pub(crate) dependents: Box<[Arc<Recorder>]>,
     /// Whether nothing in the plan looks at the record, so that a record is made only if it is kept.
     pub(crate) is_direct: bool,
@@ -63,7 +63,7 @@ pub struct Plan {
     pub(crate) register_tests: Option<Box<[Test<RegisterQuestion>]>>,
 }
 
-/// A trigger with its operands in the places that this probe has them in.
+/// A trigger whose operands are resolved to their sources at one probe.
 #[derive(Debug)]
 pub(crate) struct BoundTrigger {
     pub(crate) trigger: Arc<Trigger>,
@@ -155,14 +155,14 @@ pub(crate) struct ProbeContext<'a> {
     pub inherited: Option<&'a Arc<InheritedTasks>>,
     /// The filter of the hits that count at all, for records and for triggers.
     pub gate: Option<&'a Filter>,
-    /// Of a synthetic event: the recorders of the armed events that are on it.
+    /// The recorders of the armed events that are on this event, if it is a synthetic one.
     pub dependents: &'a [Arc<Recorder>],
 }
 
 impl ProbeContext<'_> {
-    /// At the entry of a function.
+    /// The context of a probe at the entry of a function.
     pub const AT_ENTRY: Self = Self { is_caller_in_x30: true, ..Self::INSIDE };
-    /// At another instruction.
+    /// The context of a probe at another instruction.
     pub const INSIDE: Self =
         Self { is_caller_in_x30: false, stacks: false, inherited: None, gate: None, dependents: &[] };
 }
@@ -241,7 +241,7 @@ pub struct Trigger {
     pub(crate) filter: Option<Filter>,
     /// How often the trigger fires at most.
     pub(crate) limit: u64,
-    /// How often the trigger was due; it did not fire beyond `limit`.
+    /// How often the trigger was due. It fires at most `limit` times.
     pub(crate) taken: AtomicU64,
     /// Whether the trigger is a histogram that does not count hits for now.
     pause: Pause,
@@ -281,7 +281,7 @@ pub enum Target {
 /// The orders of triggers to all histograms of an event.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// Whether the last one was to pause. Written before the number is raised.
+    /// Whether the last order was to pause. Written before `number` is raised.
     pub(crate) is_pause: AtomicBool,
     pub(crate) number: AtomicU64,
 }
@@ -369,7 +369,7 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// The place where the handlers of an event find its plan.
+/// The cell in which the handlers of an event find its plan.
 #[derive(Debug, Default)]
 pub struct PlanCell(pub(crate) AtomicPtr<Plan>);
 

@@ -23,7 +23,7 @@ pub struct Tasks(Vec<u64>);
 /// The restriction that applies to all events.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Restriction {
-    /// Only hits of these tasks are recorded; `None` means of all: `set_event_pid`.
+    /// Only hits of these tasks are recorded; `None` records those of all tasks: `set_event_pid`.
     pub only: Option<Tasks>,
     /// Hits of these tasks are not recorded: `set_event_notrace_pid`.
     pub without: Tasks,
@@ -39,7 +39,7 @@ impl Tasks {
         Self(numbers)
     }
 
-    /// Whether there are none.
+    /// Whether there are no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -91,10 +91,10 @@ impl TryClone for Restriction {
 }
 
 impl Restriction {
-    /// None: all hits are recorded.
+    /// No restriction: all hits are recorded.
     pub const NONE: Self = Self { only: None, without: Tasks(Vec::new()), cpus: None, children: false };
 
-    /// Whether there are tasks whose children inherit the restriction. The filter is not about tasks then: see
+    /// Whether there are tasks whose children inherit the restriction. The filter does not test tasks then: see
     /// [`InheritedTasks`](super::inherited_tasks::InheritedTasks).
     pub(super) fn is_inherited(&self) -> bool {
         self.children && (self.only.is_some() || !self.without.is_empty())
@@ -104,7 +104,7 @@ impl Restriction {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory, or if there are more tasks than a filter has tests.
+    /// Fails if there is no memory, or if there are more tasks than a filter can have tests.
     pub(crate) fn filter(&self, own: Option<&Filter>) -> Result<Option<Filter>, OutOfMemory> {
         let tasks = |tasks: &Tasks, is_in| Filter::one_of(Number::Task, tasks.0.iter().copied(), is_in);
         let is_of_tasks = !self.is_inherited();

@@ -27,7 +27,7 @@ pub struct Settings {
     enabled: bool,
     /// The number of triggers, of any event, that act on this one or on its histograms.
     targeted: usize,
-    /// Of a synthetic event: the number of armed events that are on it.
+    /// The number of armed events that are on this event, if it is a synthetic one.
     dependents: usize,
     filter: Option<Filter>,
     /// The contents of the file `filter`, if it shows an error.
@@ -39,7 +39,7 @@ pub struct Settings {
     recording_next: Option<bool>,
 }
 
-/// A copy for a change that takes effect completely or not at all. Both share the switch and the triggers.
+/// A copy for a change that takes effect completely or not at all. The copy shares the switch and the triggers.
 impl TryClone for Settings {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {
         Ok(Self {
@@ -80,7 +80,7 @@ pub struct Resources<'a> {
     pub cpus: usize,
     /// The bytes of memory that all tables together may take.
     pub free: usize,
-    /// The rings that a trigger `snapshot` is about.
+    /// The rings of which a trigger `snapshot` takes a snapshot.
     pub rings: Option<&'static Rings>,
     /// The existing histogram with the same name, which the event is to share.
     pub(crate) named: Option<&'a Arc<Histogram>>,
@@ -178,7 +178,7 @@ impl Settings {
         is_change
     }
 
-    /// Makes the event record its hits as `enable` has it, if nothing else can change that any more.
+    /// Makes recording follow `enabled`, unless the event stays in soft mode.
     fn end_soft_mode(&mut self) {
         if !self.is_soft() {
             self.set_enabled(self.enabled);
@@ -321,16 +321,16 @@ impl Settings {
         })
     }
 
-    /// Returns the index of the command of a function that `request` names. As in Linux, one with a count is another
-    /// one than one without.
+    /// Returns the index of the command of a function that `request` names. As in Linux, a command with a count and one
+    /// without are different commands.
     fn position_of_command(&self, request: &Request) -> Option<usize> {
         self.triggers.iter().position(|trigger| {
             is_shown_as(&request.kind.name(), &trigger.name) && (trigger.limit == u64::MAX) == request.count.is_none()
         })
     }
 
-    /// Adds the command of a function that `request` names, unless there is one. `rings` are those that a snapshot is
-    /// taken of, and `target` is what the command acts on, if it acts on anything.
+    /// Adds the command of a function that `request` names, unless there is one. A snapshot is taken of `rings`.
+    /// `target` is what the command acts on, if it acts on anything.
     pub(crate) fn add_command(
         &mut self,
         request: &Request,

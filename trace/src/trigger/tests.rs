@@ -190,7 +190,7 @@ fn another_event_switches_this_one_while_it_may() {
 fn an_event_without_others_on_it_records_as_it_is_enabled() {
     let mut settings = Settings::new(true).unwrap();
     settings.set_dependents(1);
-    // A trigger has turned it off.
+    // A trigger has turned recording off.
     settings.recording().0.store(false, Relaxed);
     settings.set_dependents(2);
     settings.settle();
@@ -234,12 +234,12 @@ fn another_event_pauses_the_histograms_of_this_one() {
     fire(&disable);
     states("paused] paused]");
     fire(&enable);
-    // It has fired as often as it may.
+    // `disable` has fired as often as its limit allows.
     fire(&disable);
     states("active] active]");
     let set_again = |text: &str| order("enable_hist:g:target").set_trigger(request(text).unwrap(), RESOURCES, None);
     assert_eq!(set_again("disable_hist:g:target"), Err(SetError::Exists));
-    // While another event can pause it, a stub cannot count for it.
+    // While another event can pause the histogram, a stub cannot count in it.
     target.set_targeted(1);
     assert!(matches!(plan(&target).work(), Work::Other));
 }

@@ -23,7 +23,7 @@ struct Truth {
     task: Key,
     function: u64,
     stack: u64,
-    /// The bytes of stack that it has taken when it calls others.
+    /// The bytes of stack that the call has taken when it calls others.
     frame: u64,
     address: u64,
     is_tail: bool,
@@ -40,7 +40,7 @@ struct Event {
     is_entry: bool,
 }
 
-/// What tasks did that move between CPUs.
+/// The calls and records of tasks that move between CPUs.
 #[derive(Debug, Default)]
 struct Execution {
     calls: Vec<Truth>,
@@ -143,10 +143,10 @@ impl Execution {
         kept
     }
 
-    /// Returns for each call the numbers of the records that it is shown around, from what the records that were `kept`
-    /// tell: nothing for a call without any. A call without an entry begins after the last record that cannot be in it.
-    /// A call without a return ends with the first record that cannot be in it, or with the beginning of a call that
-    /// cannot.
+    /// Returns, for each call, the numbers of the records that it is shown around, as far as the records that were
+    /// `kept` tell. A call without records has none. A call without an entry begins after the last record that cannot
+    /// be in it. A call without a return ends with the first record that cannot be in it, or with the beginning of a
+    /// call that cannot.
     fn known(&self, kept: &[bool]) -> Vec<Range<usize>> {
         let has = |number: usize| kept.get(number).is_some_and(|kept| *kept);
         let of_task = |task: Key| {

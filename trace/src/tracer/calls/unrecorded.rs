@@ -1,6 +1,6 @@
 //! The calls that have a recorded return, but no recorded entry, and where they begin.
 //!
-//! All that a task does in a call has a lower stack pointer than the call. A call therefore begins after the last
+//! All records of a task in a call have a lower stack pointer than the call. A call therefore begins after the last
 //! record of its task that is before the return and has no lower stack pointer. How long after is unknown; here it
 //! begins at once, before the next record of the task. Without such a record, it surrounds the first record of the
 //! task.
@@ -28,21 +28,21 @@ pub(super) struct Unrecorded {
     returned: u64,
 }
 
-/// What a task has done.
+/// The records of a task, as far as they bound calls without an entry.
 #[derive(Clone, Debug, Default)]
 struct Task {
     /// The records that bound calls without an entry, in the order of their times. No stack pointer is higher than the
     /// one before it. If several are equal, all but the first belong to entries of tail calls.
     bounds: Vec<Bound>,
-    /// The last record, if it is a return, and calls with this stack pointer may return with it.
+    /// The last record, if it is a return and other calls with its stack pointer may return together with it.
     row: Option<ReturnRow>,
 }
 
-/// A record that is not within a call with this stack pointer, or with a lower one, that returns later.
+/// A record that is not within any call that returns later and has this stack pointer or a lower one.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     stack: u64,
-    /// The call that it is the entry of; `None` for a return.
+    /// The call whose entry the record is; `None` for a return.
     entry: Option<CallIdentity>,
     /// The count of the task's next record.
     next: Option<u64>,
@@ -54,7 +54,7 @@ struct ReturnRow {
     cpu: usize,
     stack: u64,
     address: u64,
-    /// The place of its call in the list, if the entry was not recorded.
+    /// The index of its call in the list, if the entry was not recorded.
     unrecorded: Option<usize>,
 }
 
@@ -76,8 +76,8 @@ pub(super) fn find<'a>(
             CallRecord::Return => task.leave(&record, &mut found)?,
         }
     }
-    // Of calls that begin together, the one with the highest stack pointer is the outermost. Of a row, the last to
-    // return is.
+    // Of calls that begin together, the one with the highest stack pointer is the outermost. In a row, the call that
+    // returns last is the outermost.
     fallible::sort_by_key(&mut found, |call| (Reverse(call.before), call.identity.stack, call.returned));
     Ok(found)
 }
@@ -118,7 +118,7 @@ impl Task {
             fallible::push(found, Unrecorded { before, identity, is_tail: false, returned: record.count })?;
         }
         self.row = Some(ReturnRow { cpu, stack, address, unrecorded });
-        // This was no tail call, so no other call returns with it.
+        // This was no tail call, so no other call returns together with it.
         if entry.is_some_and(|identity| identity.address.is_some()) { self.end_row() } else { Ok(()) }
     }
 
