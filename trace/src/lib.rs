@@ -23,7 +23,7 @@
 //! The crate does not know where definitions are typed, nor where the text goes.
 //!
 //! A kernel does two things. It implements [`ContextLayout`](context::ContextLayout) and exports it with
-//! [`context_layout!`]. And it creates [`Rings`](ring::Rings), one for every CPU that can run, and
+//! [`context_layout!`]. It creates [`Rings`](ring::Rings), one for every CPU that can run, and
 //! [`Events`](events::Events) of `engine::Probe`. The engine's `kprobes.x` places [`hit`] where nothing is probed.
 
 #![cfg_attr(not(test), no_std)]

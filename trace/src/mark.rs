@@ -1,8 +1,8 @@
 //! Messages in the trace, between the records of events: texts written to `trace_marker`, bytes written to
 //! `trace_marker_raw`, and messages of the kernel itself by [`trace_printk!`](crate::trace_printk).
 //!
-//! That a text is written to `trace_marker` is also an event of the trace that it is written to, `ftrace:print`. It has
-//! no probe and is never recorded: the message is its record. But it fires triggers, before the message is recorded.
+//! Writing a text to `trace_marker` is also the event `ftrace:print` of that trace. The event has no probe and is never
+//! recorded: the message is its record. But it fires triggers, before the message is recorded.
 
 use core::fmt;
 use core::mem::offset_of;
@@ -24,7 +24,7 @@ use crate::ring::Rings;
 /// one is cut.
 pub const PRINTK_MAX: usize = 1024;
 
-/// A text is written to `trace_marker`.
+/// The fields of `ftrace:print`: a text is written to `trace_marker`.
 #[repr(C)]
 struct Print<'a> {
     ip: u64,
@@ -101,8 +101,8 @@ impl Rings {
         self.mark(place, buffer.bytes.get(..buffer.length).unwrap_or_default());
     }
 
-    /// Records `text` as written at the virtual address `place`, or to `trace_marker` if `place` is 0. A text longer
-    /// than a record can be is split over several.
+    /// Records `text` as written at the virtual address `place`, or to `trace_marker` if `place` is 0. A text that is
+    /// too long for one record is split over several.
     fn mark(&self, place: u64, text: &[u8]) {
         for part in text.chunks(PRINT_MAX) {
             masked(|context, was_masked| {
@@ -121,7 +121,7 @@ impl<P: RegisteredProbe> Events<P> {
     ///
     /// # Errors
     ///
-    /// Fails if there are fewer bytes than those of the number, or more than [`RAW_MAX`].
+    /// Fails if there are fewer than 4 bytes, or more than [`RAW_MAX`].
     pub fn write_raw(&self, bytes: &[u8]) -> Result<bool, Errno> {
         if !(size_of::<u32>()..=RAW_MAX).contains(&bytes.len()) {
             return Err(Errno::Invalid);
@@ -154,8 +154,9 @@ impl<P: RegisteredProbe> Events<P> {
                 masked(|context, was_masked| {
                     frame.pstate = if was_masked { TrapFrame::IRQ_MASKED } else { 0 };
                     let hit = RecordedHit { context: *context, address: 0, return_address: None, entry: &[] };
-                    // SAFETY: interrupts are masked, so that nothing else is recorded on this CPU, and the event is one
-                    // whose argument is the address of its fields.
+                    // SAFETY: `masked` has masked interrupts, so nothing else is recorded on this CPU. The event is not
+                    // one of returns, and `hit` has no return address. The argument of its recorder is the address of
+                    // the fields, which is in x0.
                     unsafe { recorder.record(Registers::Frame(&frame), &hit) };
                 });
             }
@@ -166,8 +167,8 @@ impl<P: RegisteredProbe> Events<P> {
     }
 }
 
-/// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` is told where
-/// and when that is, and whether they were masked before.
+/// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` gets the
+/// context, and whether interrupts were masked before.
 fn masked(act: impl FnOnce(&Context, bool)) {
     let were_masked = platform::are_masked();
     platform::with_masked(|| act(&Context::here(), were_masked));

@@ -35,7 +35,7 @@ pub enum Flag {
     FunctionStackTrace,
     /// Tracer `function_graph`: the column of the CPU.
     GraphCpu,
-    /// Tracer `function_graph`: a mark at calls that took long.
+    /// Tracer `function_graph`: a mark at long calls.
     GraphOverhead,
     /// Tracer `function_graph`: the column of the task.
     GraphTask,
@@ -49,7 +49,7 @@ pub enum Flag {
     GraphTail,
     /// Tracer `function_graph`: the result of each function.
     GraphResult,
-    /// Tracer `function_graph`: results are printed in hexadecimal, those too that are error numbers.
+    /// Tracer `function_graph`: all results are printed in hexadecimal, even error numbers.
     GraphHexResult,
 }
 

@@ -1,7 +1,8 @@
-//! How a static event is printed: the `print fmt` of its file `format`, carried out on a record.
+//! Prints the record of a static event as the `print fmt` of its file `format` says.
 //!
-//! That is a conversion in quotes as C's `printf` has it, and its arguments as expressions in C. A reader on another
-//! machine works on the same text (libtraceevent), so there is one statement of how an event looks. What is understood:
+//! A `print fmt` is a format of C's `printf` in quotes, followed by its arguments, which are C expressions. A reader on
+//! another machine interprets the same text (libtraceevent), so an event looks the same everywhere. These forms are
+//! understood:
 //!
 //! | what | forms |
 //! |---|---|
@@ -25,18 +26,18 @@ use crate::format::{Base, Field, Format};
 use crate::symbols::Symbols;
 use crate::text::{write_lossy, write_name, write_offset};
 
-/// How deep expressions may be in each other: deeper ones are not understood.
+/// The maximum nesting depth of expressions. Deeper expressions are not understood.
 const DEPTH_MAX: u32 = 16;
 
-/// What an expression comes to.
+/// The value of an expression.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Number(Number),
-    /// Of a field.
+    /// The bytes of a field.
     Bytes(&'a [u8]),
-    /// Between quotes.
+    /// The text between quotes.
     Quoted(&'a str),
-    /// Names of a value, separated by this where they are those of its bits: the text from the first name on.
+    /// Names for a value, from the first of the list `names` on. With a `separator`, they are names for its bits.
     Names {
         value: u64,
         separator: Option<&'a str>,
@@ -56,7 +57,7 @@ enum Cast {
 enum Stop {
     /// The text is not understood.
     Text,
-    /// What is written to gives an error.
+    /// The output returned an error.
     Write,
 }
 
@@ -66,7 +67,7 @@ impl From<fmt::Error> for Stop {
     }
 }
 
-/// What is left of the text, and what its expressions look at.
+/// The rest of the text, and the fields and the record that its expressions refer to.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     rest: &'a str,
@@ -94,7 +95,7 @@ pub fn is_understood(print: &str, fields: &[Field]) -> bool {
     Reader { rest: print, fields, record: &[], depth: 0 }.print(&mut Nowhere, &Nameless).is_ok()
 }
 
-/// Writes the fields of `record` as the event's `print fmt` says it; without one, each by its name.
+/// Writes the fields of `record` as the `print fmt` of the event says; without one, each by its name.
 ///
 /// # Errors
 ///
@@ -103,7 +104,7 @@ pub fn write(out: &mut dyn Write, format: &Format, record: &[u8], symbols: &dyn 
     let Some(print) = format.print else { return write_fields(out, format, record) };
     match (Reader { rest: print, fields: &format.fields, record, depth: 0 }).print(out, symbols) {
         Err(Stop::Write) => Err(fmt::Error),
-        // It was understood when the event was made known, whatever a record holds.
+        // `Format::of_static` keeps only a text that is understood, whatever a record holds.
         Ok(()) | Err(Stop::Text) => Ok(()),
     }
 }
@@ -164,7 +165,7 @@ impl<'a> Reader<'a> {
         if self.take(text) { Ok(()) } else { Err(Stop::Text) }
     }
 
-    /// A text in quotes, as it is written between them.
+    /// Takes a text in quotes. Returns the text between them, with its escapes.
     fn quoted(&mut self) -> Result<&'a str, Stop> {
         self.expect("\"")?;
         let mut escaped = false;
@@ -179,7 +180,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// A name, if one comes next.
+    /// Takes a name, if one comes next.
     fn word(&mut self) -> Option<&'a str> {
         self.skip_blanks();
         let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
@@ -254,7 +255,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Operators that bind at least as closely as `least`.
+    /// Takes an expression of operators that bind at least as closely as `least`.
     fn binary(&mut self, least: u8) -> Result<Value<'a>, Stop> {
         let mut left = self.unary()?;
         while let Some((operator, closeness)) = self.operator().filter(|(_, closeness)| *closeness >= least) {
@@ -265,7 +266,7 @@ impl<'a> Reader<'a> {
         Ok(left)
     }
 
-    /// The operator that comes next, and how closely it binds, as in C.
+    /// Returns the operator that comes next, and how closely it binds, as in C.
     fn operator(&mut self) -> Option<(&'static str, u8)> {
         const OPERATORS: [(&str, u8); 16] = [
             ("||", 0),
@@ -314,7 +315,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// The type in parentheses that comes next, if it is one.
+    /// Takes a type in parentheses, if one comes next.
     fn cast(&mut self) -> Result<Option<Cast>, Stop> {
         let mut inside = *self;
         if !inside.take("(") {
@@ -403,7 +404,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The arguments of `__print_flags`, or of `__print_symbolic`.
+    /// Takes the arguments of `__print_flags`, or of `__print_symbolic`.
     fn names(&mut self, has_separator: bool) -> Result<Value<'a>, Stop> {
         self.expect("(")?;
         let value = self.expression()?.number()?.value();
@@ -419,7 +420,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Names { value, separator, names })
     }
 
-    /// `{ VALUE, "NAME" }`, and the comma after it, if one comes next.
+    /// Takes `{ VALUE, "NAME" }` and the comma after it, if this comes next.
     fn name(&mut self) -> Result<Option<(u64, &'a str)>, Stop> {
         if !self.take("{") {
             return Ok(None);
@@ -432,7 +433,8 @@ impl<'a> Reader<'a> {
         Ok(Some((value, name)))
     }
 
-    /// Writes the names of `value`, which `self` begins with; what has none as a number.
+    /// Writes the names for `value`, whose list `self` begins with. A value, or bits, without a name are written as a
+    /// number.
     fn write_names(&mut self, out: &mut dyn Write, value: u64, separator: Option<&str>) -> Result<(), Stop> {
         let (mut rest, mut is_first) = (value, true);
         while let Some((bits, name)) = self.name()? {
@@ -460,21 +462,21 @@ impl Value<'_> {
     }
 }
 
-/// What stands between `%` and the end of a conversion.
+/// A conversion, without its `%`.
 struct Conversion<'a> {
     is_left: bool,
     has_zeros: bool,
     has_prefix: bool,
     width: usize,
-    /// Lengths of C, which say how many bytes a number has.
+    /// The length modifiers of C, which give the size of a number.
     length: &'a str,
     letter: char,
-    /// What follows `p`.
+    /// The letter after `p`.
     of_pointer: Option<char>,
 }
 
 impl<'a> Conversion<'a> {
-    /// The conversion that `text` begins with, and what follows it.
+    /// Parses the conversion that `text` begins with. Also returns the rest of `text`.
     fn read(text: &'a str) -> Option<(Self, &'a str)> {
         let flags = text.len() - text.trim_start_matches(['-', '0', '#', '+', ' ']).len();
         let (flags, text) = text.split_at(flags);

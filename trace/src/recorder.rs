@@ -20,11 +20,11 @@ pub(crate) const COMPOSED: usize = FIELDS_MAX / 8;
 /// The longest text in a record, in bytes, including the terminating zero. A longer text is cut.
 pub const TEXT_MAX: usize = 512;
 
-/// The number of the event that a record of the tracer `function` is of, as in Linux (`TRACE_FN`).
+/// The event number of records of the tracer `function`, as in Linux (`TRACE_FN`).
 pub const FUNCTION_EVENT: u16 = 1;
-/// The number of the event that a return is of in the tracer `function_graph`, as in Linux (`TRACE_GRAPH_RET`).
+/// The event number of returns in the tracer `function_graph`, as in Linux (`TRACE_GRAPH_RET`).
 pub const GRAPH_RETURN_EVENT: u16 = 10;
-/// The number of the event that a call is of in the tracer `function_graph`, as in Linux (`TRACE_GRAPH_ENT`).
+/// The event number of calls in the tracer `function_graph`, as in Linux (`TRACE_GRAPH_ENT`).
 pub const GRAPH_ENTRY_EVENT: u16 = 11;
 /// The event number of stack records, as in Linux (`TRACE_STACK`). No defined event has it.
 pub const STACK_EVENT: u16 = 4;
@@ -94,7 +94,7 @@ impl Recorder {
         functions: Option<Arc<Functions>>,
         rings: &'static Rings,
     ) -> Result<Self, OutOfMemory> {
-        // Stubs record the hits of probes alone.
+        // Stubs record only the hits of probes.
         let room = match format.shape {
             Shape::Probe | Shape::Return => format.shape.size()..format.size().min(FIELDS_MAX),
             Shape::Synthetic | Shape::Static => 0..0,
@@ -109,12 +109,12 @@ impl Recorder {
         Ok(Self { registers, is_of_a_call, entry, ..Self::with(event, format, program, rings) })
     }
 
-    /// A recorder of the static event numbered `event`, whose records have this `format`: of the struct that it passes,
-    /// these `parts`.
+    /// Makes the recorder of the static event numbered `event`, whose records have this `format` and these `parts` of
+    /// the event's struct.
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// Fails if there is no memory for the program.
     pub(crate) fn of_static(
         event: u16,
         format: &Format,
@@ -126,8 +126,8 @@ impl Recorder {
     }
 
     fn with(event: u16, format: &Format, program: FetchProgram, rings: &'static Rings) -> Self {
-        // The fields of a format can be changed by anything, but the hit path writes so many words without a check: the
-        // common ones, the addresses, and those of the program.
+        // The fields of a format are public, so any code can change them. But the hit path writes these words without a
+        // check: the common fields, the addresses, and the words of the program.
         let words = match &program {
             FetchProgram::Words(words) => 2 + usize::from(format.shape == Shape::Return) + words.len(),
             FetchProgram::Block(_) | FetchProgram::Ops(_) => 0,

@@ -73,7 +73,7 @@ pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize
     out.write_str(if options.is(Flag::IrqInfo) { COLUMNS } else { FEW_COLUMNS })
 }
 
-/// Writes the line that says that `count` records of `cpu` were overwritten before they could be read.
+/// Writes the line that says that `count` records of `cpu` are missing.
 pub fn write_lost(out: &mut dyn Write, cpu: usize, count: u64) -> fmt::Result {
     writeln!(out, "CPU:{cpu} [LOST {count} EVENTS]")
 }
@@ -118,7 +118,7 @@ pub fn write_record(
     }
 }
 
-/// Writes what `record` says, without where and when: of a text, the text alone.
+/// Writes the contents of `record`, without task, CPU and time; for a message, only its text.
 pub(crate) fn write_message(
     out: &mut dyn Write,
     record: &Record<'_>,
@@ -154,7 +154,7 @@ fn write_call(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, o
     out.write_char('\n')
 }
 
-/// Writes a record of an event, without where and when.
+/// Writes a record of an event, without task, CPU and time.
 fn write_event(
     out: &mut dyn Write,
     record: &Record<'_>,
@@ -267,7 +267,7 @@ fn write_raw(out: &mut dyn Write, record: &Record<'_>) -> fmt::Result {
 /// Bytes of a record before the number of [`RAW_EVENT`].
 const COMMON: usize = 8;
 
-/// The contents of a file `format`, of the parts before and after the fields that all records have.
+/// Makes the contents of a file `format` from the parts before and after the common fields.
 macro_rules! format_file {
     ($head:literal, $rest:literal) => {
         concat!(

@@ -108,7 +108,7 @@ std::thread_local! {
 std::thread_local! {
     /// The number of probes that the engine can still arm.
     static ARMS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// How often something waited for hits.
+    /// How often `synchronize` was called.
     static SYNCHRONIZED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -121,8 +121,8 @@ struct Counter {
     hits: Rc<Cell<u64>>,
 }
 
-// SAFETY: dropping it removes its recorder from `REGISTERED`, by which alone it is found. It has no offsets. A test has
-// one thread, which handles no hit while it changes plans.
+// SAFETY: `drop` removes the recorder of a `Counter` from `REGISTERED`, in which alone hits find it. `offsets` returns
+// `None`. A test has one thread, which handles no hit while it changes plans.
 unsafe impl RegisteredProbe for Counter {
     type Error = &'static str;
 
@@ -580,7 +580,7 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert!(reason("p:x f @twice", "    ^", Problem::Ambiguous).contains("3 symbols"), "functions and a static");
     assert!(reason("p:x twice", "    ^", Problem::Ambiguous).contains("2 symbols"));
     assert!(reason("p:x f+0x1004", "    ^", Problem::NoFunction).contains("0x10 bytes"));
-    // As in Linux, where another function begins can be counted from this one.
+    // As in Linux, the start of another function can be given as an offset from this one.
     define(&mut events(), "p:x f+0x1000").unwrap();
     let mut behind = events();
     define(&mut behind, "p:x f+16").unwrap();
@@ -895,7 +895,7 @@ fn only_hits_of_some_tasks_and_cpus_are_recorded() {
     }
 }
 
-/// A task is recorded as the child of one that is, and is then one of those that the files show.
+/// The child of a recorded task is recorded, and the files show it.
 #[test]
 fn children_follow_into_the_restriction() {
     let Controlled { mut events } = Controlled::new(&["p:one f"]);

@@ -14,7 +14,7 @@ pub(super) struct Integer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
     integer: Integer,
-    /// Extended to 64 bits by its sign or by zeros, as the type has it.
+    /// The value, extended to 64 bits by its sign or by zeros, according to the type.
     value: u64,
 }
 
@@ -28,7 +28,7 @@ impl Integer {
         Self { width, is_signed }
     }
 
-    /// The type of a field of a record.
+    /// Returns the type of a field of a record.
     pub(super) fn of(base: Base) -> Self {
         match base {
             Base::Signed(width) => Self::new(width, true),
@@ -37,7 +37,7 @@ impl Integer {
         }
     }
 
-    /// The type with this name. `char` has no sign in Linux (`-funsigned-char`).
+    /// Returns the type with this name. `char` has no sign in Linux (`-funsigned-char`).
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "char" => Self::new(Width::W8, false),
@@ -58,8 +58,8 @@ impl Integer {
         })
     }
 
-    /// The type of the literal `value` with this `suffix`: the first of those that it may have, in the order of C, in
-    /// which it fits (C11, 6.4.4.1).
+    /// Returns the type of the literal `value` with this `suffix`: in the order of C, the first possible type that the
+    /// value fits (C11, 6.4.4.1).
     pub(super) fn of_literal(value: u64, is_decimal: bool, suffix: &str) -> Self {
         let (is_unsigned, is_long) = (suffix.contains(['u', 'U']), suffix.contains(['l', 'L']));
         let may_be = |integer: &Self| {
@@ -70,17 +70,17 @@ impl Integer {
         [Self::INT, Self::UNSIGNED, Self::LONG].into_iter().find(may_be).unwrap_or(Self::UNSIGNED_LONG)
     }
 
-    /// The type of this width with or without a sign.
+    /// Returns the type of this width with or without a sign.
     pub(super) fn signed(self, is_signed: bool) -> Self {
         Self { is_signed, ..self }
     }
 
-    /// The type in which arithmetic with one operand of this type is done: `int` for smaller ones.
+    /// Returns the type of arithmetic with one operand of this type: `int` for smaller types.
     fn promoted(self) -> Self {
         if self.width.bits() < Self::INT.width.bits() { Self::INT } else { self }
     }
 
-    /// The type in which arithmetic with operands of both types is done.
+    /// Returns the type of arithmetic with operands of both types.
     pub(super) fn common(self, other: Self) -> Self {
         let (left, right) = (self.promoted(), other.promoted());
         match left.width.bits().cmp(&right.width.bits()) {
@@ -106,7 +106,7 @@ impl Integer {
 }
 
 impl Number {
-    /// The result of a comparison.
+    /// Returns the result of a comparison.
     pub(super) fn truth(holds: bool) -> Self {
         Integer::INT.number(u64::from(holds))
     }
@@ -119,19 +119,20 @@ impl Number {
         self.value
     }
 
-    /// What `change` makes of the number in the type in which arithmetic is done.
+    /// Promotes the number to the type of arithmetic, and applies `change` to its value.
     pub(super) fn promoted(self, change: impl Fn(u64) -> u64) -> Self {
         let integer = self.integer.promoted();
         integer.number(change(self.value))
     }
 
-    /// Shifts to the left. C does not define shifts by the width of the type or more; here nothing is left.
+    /// Shifts to the left. C does not define shifts by the width of the type or more; here the result is 0.
     fn shifted_left(self, by: Self) -> Self {
         let width = u64::from(self.integer.promoted().width.bits());
         self.promoted(|value| if by.value < width { value << by.value } else { 0 })
     }
 
-    /// Shifts to the right, with copies of the sign if the type has one. See [`shifted_left`](Self::shifted_left).
+    /// Shifts to the right, with copies of the sign if the type has one. A shift by the width of the type or more gives
+    /// 0.
     fn shifted_right(self, by: Self) -> Self {
         let Integer { width, is_signed } = self.integer.promoted();
         self.promoted(|value| match (by.value < width.bits().into(), is_signed) {

@@ -31,7 +31,8 @@ aarch64_kprobes::event! {
     }
 }
 
-/// Of an event `print`s so, with `name` "ab", `number`, `state`, `text` "xyz" and `address` 0x1004.
+/// Returns what `print` gives for an event with the `name` "ab", `number`, `state`, the `text` "xyz" and the `address`
+/// 0x1004.
 fn printed(print: &'static str, number: i32, state: i64) -> Option<String> {
     let mut format = Format::of_static(Sample::EVENT).unwrap();
     let mut record = Vec::from([0; 8]);
@@ -177,7 +178,7 @@ fn what_is_not_understood_is_found_before_it_is_printed() {
     }
 }
 
-/// Without a text of its own an event has its fields by their names, in the record and in `format`.
+/// An event without a text of its own shows its fields by their names, in the record and in `format`.
 #[test]
 fn an_event_without_a_text_prints_its_fields() {
     let format = Format::of_static(Sample::EVENT).unwrap();

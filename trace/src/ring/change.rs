@@ -133,7 +133,7 @@ impl Rings {
             // SAFETY: the caller guarantees that nothing is recorded while `hold` runs this (see # Safety), and the
             // lock of the reader is held.
             hold(&mut || oldest = unsafe { ring.exchange(&mut pages) });
-            // The new pages do not contain what was overwritten before.
+            // The new pages do not contain the pages that were overwritten before.
             if reader.position < oldest {
                 reader.position = oldest;
             }

@@ -2,9 +2,9 @@
 //! ([`hit`](crate::hit)) and stubs write them; [`Snapshot`] reads them.
 //!
 //! Only its own CPU writes a ring. Any CPU can read it at any time. Nothing waits. A ring is made of pages. A
-//! **position** counts all bytes ever written, including the rest of a page that a record did not fit in. So a position
-//! tells the page, of which a new one begins every 4096 bytes, and the offset in the page. A page begins with the
-//! number of its first record. Whole records follow, up to the next position or to a word that is 0.
+//! **position** counts all bytes ever written, including the rest of a page that a record did not fit in. A new page
+//! begins every 4096 bytes, so a position gives the page and the offset in the page. A page begins with the number of
+//! its first record. Whole records follow, up to the next position or to a word that is 0.
 //!
 //! ```text
 //! page      number of the first record │ record │ record │ … │ 0
@@ -65,9 +65,9 @@ pub(crate) type Page = Box<[AtomicU64]>;
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Ring {
-    /// The position of the word before the next record. From that, stubs find the place of the record by one
-    /// instruction less than from the position of the record. Page 0 is never written, so its last word stands for an
-    /// end of a page.
+    /// The position of the word before the next record. From this position, stubs compute the place of the record with
+    /// one instruction less than from that of the record. Page 0 is never written, so its last word stands for an end
+    /// of a page.
     pub(crate) last: AtomicU64,
     /// The page that contains that word.
     pub(crate) page: UnsafeCell<*const AtomicU64>,
@@ -77,7 +77,8 @@ pub(crate) struct Ring {
     pub(crate) interrupt: &'static AtomicBool,
     /// Not 0 while a record is being written.
     pub(crate) busy: AtomicU64,
-    /// The number of the newest page that was begun. Pages as far before it as the ring has pages were overwritten.
+    /// The number of the newest page that was begun. Pages that precede it by at least the number of pages of the ring
+    /// were overwritten.
     pub(crate) begun: AtomicU64,
     /// Not 0 if new records are dropped when the ring is full.
     pub(crate) discard: AtomicU64,
@@ -100,8 +101,8 @@ pub(crate) struct Ring {
 }
 
 // SAFETY: only the hit that is recording accesses `page` and `bench`, on the ring's own CPU, and only one hit records
-// there at a time. `pages` changes only while no CPU writes, by the holder of `reader`. Everything else is atomic or
-// behind a lock.
+// there at a time. `pages` changes only in `exchange`, whose caller holds the lock of `reader` while no CPU writes.
+// Everything else is atomic or behind a lock.
 unsafe impl Sync for Ring {}
 // SAFETY: the only part that is not `Send` is the pointer `page`, which points into `pages` and moves with it.
 unsafe impl Send for Ring {}
@@ -145,7 +146,7 @@ pub struct Rings {
     pub(crate) on: Arc<Switch>,
     /// The virtual address of each CPU's ring, for the stubs on that CPU.
     places: CpuWords,
-    /// The ring of CPUs without one: it has no pages, so no record finds room.
+    /// The ring of all CPUs without a ring of their own. It has no pages, so no record finds room.
     none: Box<Ring>,
     /// Not 0 if a trigger `snapshot` has fired since the last check.
     pub(crate) splits: AtomicU64,

@@ -80,7 +80,7 @@ impl Rings {
     }
 }
 
-/// Pages in the making.
+/// Pages that are being made.
 #[derive(Default)]
 struct Draft {
     done: Pages,

@@ -123,7 +123,7 @@ impl Rings {
     }
 
     /// Splits off the records that a trigger `snapshot` wants, and keeps them for [`split_off`](Self::split_off). A
-    /// reader that takes records calls this first, so that it does not take those.
+    /// reader that takes records calls this first, so that it does not take the records of a snapshot.
     pub(super) fn keep_parted(&self) -> Result<(), OutOfMemory> {
         let mut parted = self.parted.lock();
         if let Some(newest) = self.part(false)? {
@@ -289,11 +289,11 @@ impl Snapshot {
         Ok(self.records_with_next()?.map(|(record, _)| record))
     }
 
-    /// The records, oldest first, each with the one that follows it on its CPU.
+    /// Returns the records, oldest first, each with the record that follows it on its CPU.
     ///
     /// # Errors
     ///
-    /// As of [`records`](Self::records).
+    /// Returns the errors of [`records`](Self::records).
     pub fn records_with_next(&self) -> Result<impl Iterator<Item = (Record<'_>, Option<Record<'_>>)>, OutOfMemory> {
         let cpus = self.cpus.iter().enumerate();
         let mut next = fallible::collect(cpus.map(|(cpu, copied)| copied.records(cpu).peekable()))?;

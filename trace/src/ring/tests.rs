@@ -35,7 +35,7 @@ fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
     Recorder::new(7, &format, &arguments, Box::new([]), None, rings).unwrap()
 }
 
-/// The fields of a format are public. Whatever was done to them, a record has the room that is written.
+/// The fields of a format are public. However they were changed, a record has room for all that is written.
 #[test]
 fn a_record_has_room_for_what_is_written_whatever_its_format_says() {
     for change in 0..4 {
@@ -50,7 +50,8 @@ fn a_record_has_room_for_what_is_written_whatever_its_format_says() {
         }
         let recorder = Recorder::new(7, &format, &vec![argument; 32], Box::new([]), None, rings).unwrap();
         for number in 0..100 {
-            // SAFETY: as for `record`.
+            // SAFETY: only this thread writes the ring, and the event is not one of returns, so the hit has no return
+            // address.
             unsafe { recorder.record(Registers::Frame(&TrapFrame::default()), &hit(0, number)) };
         }
         let snapshot = rings.snapshot().unwrap();

@@ -1,4 +1,4 @@
-//! Counting stubs: histograms by numbers, of all hits of an event that is not recorded.
+//! Stubs that count all hits of an event in a histogram by numbers, if the event is not recorded.
 
 use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::insn::{Literal, encode};

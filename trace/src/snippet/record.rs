@@ -1,4 +1,4 @@
-//! Recording stubs: numbers of registers and of memory, written straight into the ring.
+//! Stubs that record: they write numbers from registers and memory straight into the ring.
 //!
 //! A record is written in whole words. Numbers that are narrower, or lie across two words, are put together in a
 //! register, so that no store is unaligned and each word is stored once.
@@ -128,7 +128,7 @@ impl Steps {
     fn packed(&mut self, recorder: &Recorder, numbers: &[PackedNumber]) -> Result<(), NoCode> {
         const WORD: u8 = 64;
         let spare = self.spare;
-        // The byte of the next word, and the register in which it is put together, once it has a number.
+        // The offset of the next word, and the register in which the word is put together, once it has a number.
         let (mut next, mut begun) = (RECORD_HEADER + recorder.shape().size(), None);
         for number in numbers {
             let at = RECORD_HEADER + usize::from(number.at);

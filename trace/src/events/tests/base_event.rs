@@ -276,7 +276,7 @@ fn an_event_stays_while_others_are_on_it() {
     let mut events = others();
     define(&mut events, "e:on kprobes.some").unwrap();
     assert_eq!(remove(&mut events, "-:some"), Err(Problem::Busy));
-    // A further probe of the event would not be one of those that are on it.
+    // An event that another one is on can have no further probe: the other event would miss its hits.
     let same = "p:some f+4 byte=%x3:u8 word=%x19 low=+0(%x21):s32 pair=+0(%x19):u8[2] bits=%x30:b2@1/32";
     assert_eq!(define(&mut events, same).unwrap_err().problem, Problem::Exists);
     assert_eq!(remove(&mut events, "-:on"), Ok(1));

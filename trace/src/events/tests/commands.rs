@@ -74,7 +74,7 @@ fn no_list_has_an_event_of_commands() {
     events.write_all_definitions(&mut out).unwrap();
     events.write_events(false, &mut out).unwrap();
     assert_eq!(out, "p:kprobes/one f\nkprobes:one\n");
-    // Neither what disarms events nor what enables or removes all events changes it.
+    // Disarming, disabling or removing all events does not change a command.
     events.set_may_be_armed(false).unwrap();
     events.set_enabled(None, None, false).unwrap();
     remove_all(events, None).unwrap();

@@ -37,7 +37,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     let count = registered();
     instance.copy_definitions(&main);
     assert_eq!(registered(), count, "nothing has changed, so nothing is defined anew");
-    // One that is defined anew is another one, though it is listed in the same way.
+    // An event that is defined anew is another event, although it is listed in the same way.
     instance.events.set_filter(("g", "back"), "arg1 == 1").unwrap();
     remove(&mut main.events, "-:on").unwrap();
     remove(&mut main.events, "-:g/back").unwrap();
@@ -66,7 +66,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     let armed: Vec<u64> = instance.events.iter().filter(|event| event.is_armed()).map(Event::address).collect();
     assert_eq!(armed, [0x2000, 0x1004]);
     hit(0x1004, 7);
-    // What the main trace has no more goes, whatever the instance does with it.
+    // Definitions that the main trace no longer has are removed, even if the instance uses them.
     remove_all(&mut main.events, None).unwrap();
     main.events.remove_synthetic(None, &|_| false).unwrap();
     instance.copy_definitions(&main);

@@ -166,7 +166,7 @@ fn events_are_removed_without_memory() {
         change(&mut controlled, file, text).unwrap();
     }
     let Controlled { events } = &mut controlled;
-    // One that is on an event of the group would hold it.
+    // The group cannot be removed while another event is on one of its events.
     assert_eq!(remove(events, "-:on"), Ok(1));
     let before = REGISTERED.with_borrow(Vec::len);
     let Ok(Some(Command::Remove(removal))) = parse("-:g/") else { panic!("it is read") };
