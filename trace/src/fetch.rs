@@ -179,7 +179,6 @@ impl BitRange {
 }
 
 impl Source {
-    /// Returns a copy.
     pub(crate) fn try_copy(&self) -> Result<Self, OutOfMemory> {
         Ok(match self {
             Self::Text(text) => Self::Text(fallible::boxed_slice(text.iter().copied())?),
@@ -226,7 +225,6 @@ impl RecordedPart {
 }
 
 impl Fetch {
-    /// Returns a copy.
     pub(crate) fn try_copy(&self) -> Result<Self, OutOfMemory> {
         let Self { source, reads, part } = self;
         let reads = fallible::collect(reads.iter().copied())?;

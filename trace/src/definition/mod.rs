@@ -538,8 +538,8 @@ impl Definition {
 }
 
 impl Definition {
-    /// Makes the definition of a synthetic event with this name. It has no arguments: its format says what is in its
-    /// records.
+    /// Makes the definition of a synthetic event with this name. It has no arguments: the format of the event has the
+    /// fields.
     pub(crate) fn of_synthetic(name: String) -> Result<Self, OutOfMemory> {
         let place = ProbePlace { base: Base::Address(0), offset: 0, column: 0, offset_column: 0 };
         let group = fallible::copy(synthetic::GROUP)?;

@@ -121,8 +121,8 @@ pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
 /// Saves the values that the record at the return needs from the entry.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_entered")]
 pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
-    // SAFETY: `crate::engine` registered this handler with the address of a recorder that outlives the probe (see
-    // `record`).
+    // SAFETY: `crate::engine` has registered this handler with the address of a recorder that outlives the probe, as #
+    // Safety of `RegisteredProbe::register` demands.
     let recorder = unsafe { recorder(call.data()) };
     for (index, &kept) in recorder.entry.iter().enumerate() {
         let value = match kept {
@@ -142,9 +142,9 @@ pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
 
 #[inline(always)]
 fn record(seen: &impl Seen) {
-    // SAFETY: only `crate::engine` can name the handlers of this module. It registers them with the address of a
-    // recorder that outlives the probe, as # Safety of `RegisteredProbe::register` demands, and the probe exists while
-    // its handler runs.
+    // SAFETY: only `crate::engine` and `crate::tracer::probes` register the handlers of this module, with the address
+    // of a recorder that outlives the probe: # Safety of `RegisteredProbe::register` demands it, and `Traced` drops
+    // recorders after probes. The probe exists while its handler runs.
     let recorder = unsafe { recorder(seen.data()) };
     // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and the recorded hit is
     // that hit. It lacks the words saved at the entry: a program of words, the only kind recorded quickly, uses none.

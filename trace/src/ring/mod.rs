@@ -132,7 +132,7 @@ struct Reader {
     number: u64,
     /// The number of records before that one that were lost since the ring was cleared.
     lost: u64,
-    /// The number of these that were overwritten.
+    /// The number of these records that were overwritten.
     overwritten: u64,
     /// The number of records that were taken since the ring was cleared.
     read: u64,

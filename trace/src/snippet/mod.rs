@@ -159,8 +159,8 @@ impl From<OutOfMemory> for NoCode {
     }
 }
 
-/// Registers that all steps share. At a return, `THREAD` holds what the steps load into it elsewhere, and `OTHER` the
-/// return address until it is recorded.
+/// Registers that all steps share. At a return, `THREAD` already holds the value that the steps load into it elsewhere,
+/// and `OTHER` holds the return address until it is recorded.
 const SPARE: u8 = 15;
 const THREAD: u8 = Snippet::THREAD;
 const OTHER: u8 = Snippet::RETURN_ADDRESS;

@@ -27,9 +27,9 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Cell {
     pub calls: AtomicU64,
-    /// The sum of their durations, in ticks of the system counter.
+    /// The sum of the durations of the calls, in ticks of the system counter.
     pub ticks: AtomicU64,
-    /// The sum of the squares of their durations.
+    /// The sum of the squares of the durations.
     pub squares: AtomicU64,
 }
 

@@ -168,12 +168,12 @@ mod tests {
   2)       96      96   do_sys_open+0x10/0x100
 ";
         assert_eq!((written(&usage, false).as_str(), usage.depth()), (expected, 352));
-        // One that is not deeper than the CPU's is not kept.
+        // A stack that is not deeper than the CPU's is not kept.
         note(&usage, 0, &[(OPEN, 352)]);
         assert_eq!(written(&usage, true), expected);
         note(&usage, 1, &[(OPEN, 353)]);
         assert!(written(&usage, true).ends_with("  0)      353     353   do_sys_open+0x0/0x100\n"));
-        // From here on, all are deeper, whatever another CPU had before.
+        // From here on, every stack is deeper, whatever another CPU had before.
         usage.set_depth(0);
         assert_eq!(usage.depth(), 0);
         assert!(written(&usage, true).contains("  0)      353     353 "), "what was there stays until then");

@@ -233,8 +233,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with the filter. Then the event has no filter, and the file shows the error. If there is
-    /// no memory, nothing has changed.
+    /// Returns the problem of the filter. Then the event has no filter, and the file shows the error. If there is no
+    /// memory, nothing has changed.
     pub fn set_filter(&mut self, text: &str, fields: &[Field], functions: FindFunction) -> Result<(), filter::Error> {
         self.set_filter_of(text, fields, functions, false)
     }
@@ -367,7 +367,6 @@ impl Settings {
         self.position(request).map(|at| self.triggers.remove(at))
     }
 
-    /// Removes a histogram.
     pub(crate) fn remove_histogram(&mut self, histogram: &Histogram) {
         self.triggers.retain(|trigger| trigger.histogram().is_none_or(|other| !ptr::eq(other, histogram)));
     }

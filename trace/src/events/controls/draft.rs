@@ -208,7 +208,7 @@ impl<P: RegisteredProbe> Events<P> {
     }
 }
 
-/// A change to one probe of an event, in the making.
+/// A pending change to one probe of an event.
 struct Staged<P> {
     /// The index of the probe.
     number: usize,

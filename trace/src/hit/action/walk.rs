@@ -51,7 +51,8 @@ impl<'a> Walk<'a> {
         if self.is_caller_in_x30 {
             self.is_caller_in_x30 = false;
             let (link, floor) = (self.registers.get(Register::LINK), self.registers.get(Register::SP));
-            // SAFETY: the return address is still in x30, and the floor is the stack pointer of the probed code.
+            // SAFETY: `is_caller_in_x30` says that the return address is still in x30, and the floor is the stack
+            // pointer of the probed code.
             return Some(unsafe { probe::address_here(link as usize, floor as usize) as u64 });
         }
         let record = self.record;

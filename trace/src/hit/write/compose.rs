@@ -14,7 +14,7 @@ use crate::ring::{RECORD_HEADER, Ring};
 use crate::symbols::Function;
 use crate::trigger::Plan;
 
-/// A record in the making.
+/// A record that is being composed.
 struct Draft<'a> {
     words: &'a mut [u64; COMPOSED],
     /// The length so far, in bytes: the fields, and the texts appended after them.
@@ -382,7 +382,7 @@ impl Draft<'_> {
         const FIRST: usize = RECORD_HEADER / 8;
         let words = self.length.div_ceil(8);
         let Some(reservation) = ring.reserve(8 * (FIRST + words)) else { return };
-        // SAFETY: the reservation has `FIRST + words` words, and the header takes the first of them.
+        // SAFETY: `reserve` has reserved `FIRST + words` words, of which the header takes the first.
         unsafe {
             reservation.set(0, (RECORD_HEADER + self.length) as u64 | u64::from(self.faults) << 32);
             reservation.set(1, context.time);

@@ -71,7 +71,7 @@ impl Ring {
             let interrupt = self.interrupt.load(Ordering::Relaxed);
             let flags = u64::from(masked) << Flags::IRQS_OFF.trailing_zeros()
                 | u64::from(interrupt) << Flags::INTERRUPT.trailing_zeros();
-            // SAFETY: the reservation has `FIRST + words` words, and these are the first of them.
+            // SAFETY: `reserve` has reserved `FIRST + words` words, of which these are the first.
             unsafe {
                 reservation.set(0, (RECORD_HEADER + length) as u64);
                 reservation.set(1, context.time);

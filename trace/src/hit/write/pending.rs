@@ -207,7 +207,7 @@ impl Recorder {
         const FIRST: usize = RECORD_HEADER / 8;
         let context = &hit.context;
         let Some(reservation) = ring.reserve(8 * (FIRST + words.len())) else { return };
-        // SAFETY: the reservation has `FIRST + words.len()` words, and the header takes the first of them.
+        // SAFETY: `reserve` has reserved `FIRST + words.len()` words, of which the header takes the first.
         unsafe {
             reservation.set(0, (RECORD_HEADER + 8 * words.len()) as u64);
             reservation.set(1, context.time);
