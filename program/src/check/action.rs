@@ -164,7 +164,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Returns `computed`, or the greatest exit status where it is none.
+    /// Adds ops that replace `computed` by the greatest exit status if it is no exit status.
     fn exit_status(&mut self, computed: Operand, span: Span) -> Result<Operand, Error> {
         let (least, most) = EXIT_STATUSES.into_inner();
         let distance = self.compute(Arithmetic::Subtract, computed, Operand::Constant(least), UNSIGNED, span)?;

@@ -1,4 +1,4 @@
-//! Addresses of networks: `macaddr`, `ntop` and `pton`. A value of several bytes is in the order that it has in memory.
+//! Addresses of networks: `macaddr`, `ntop` and `pton`. The bytes of an address keep their order in memory.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -92,7 +92,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// `pton`: the bytes of an address that is written out.
+    /// `pton`: the bytes of an address in a string literal.
     pub fn parsed_address(&mut self, text: &Expression, span: Span) -> Result<Value, Error> {
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         match written(text)?.parse().map_err(|_| text.span.error(Problem::Address))? {

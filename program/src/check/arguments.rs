@@ -1,5 +1,5 @@
-//! `print(args)` and `print(locals)`: all arguments of a function, all its locals that have a place there, or all
-//! fields of a static event, by their names.
+//! `print(args)` and `print(locals)`: all arguments of a function, all locals that have a place at the probed
+//! instruction, or all fields of a static event, by their names.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,8 +18,8 @@ use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm};
 
 impl Clause<'_, '_> {
-    /// Compiles the print of a group, which prints a record. A value that cannot be shown, or for which the frame has
-    /// no room left, is replaced by the reason or by `…`.
+    /// Compiles the print of a group as a record. `(optimised out)` replaces a value that the compiler optimized out,
+    /// and `…` a value that cannot be shown or for which the frame has no room left.
     pub fn print_group(&mut self, group: VariableGroup, span: Span) -> Result<(), Error> {
         let names = match group {
             VariableGroup::Arguments if self.is_at_events() => self.field_names(span)?,
@@ -66,8 +66,8 @@ impl Clause<'_, '_> {
         Ok(value)
     }
 
-    /// Returns the names of the arguments of the first function of the probes. The others are compared with it where
-    /// each argument is looked up.
+    /// Returns the names of the arguments of the first function of the probes. The lookup of each argument compares the
+    /// other functions with it.
     fn argument_names(&self, span: Span) -> Result<Vec<&'static str>, Error> {
         let (function, at) = self.first_place(span)?;
         let names = match self.copy_names(VariableGroup::Arguments, at, span)? {
@@ -91,8 +91,8 @@ impl Clause<'_, '_> {
         first.ok_or(span.error(Problem::NoSignature))
     }
 
-    /// Returns the names of a group in the innermost copy at an instruction that has any there, each once. `None` if no
-    /// copy has.
+    /// Returns the names of a group in the innermost copy at an instruction that has variables of the group, each once.
+    /// `None` if no copy has any.
     fn copy_names(
         &self,
         group: VariableGroup,

@@ -1,4 +1,4 @@
-//! Arrays of integers: casts between them and integers. An element takes a word of the frame, whatever its size is.
+//! Arrays of integers: casts between them and integers. Each element takes a word of the frame.
 
 use kprobes_vm::hit::extend;
 use kprobes_vm::ir::{Arithmetic, Op, Operand, Type, Word};
@@ -48,7 +48,8 @@ impl Clause<'_, '_> {
         Ok(Value { at: Operand::Word(first), of })
     }
 
-    /// Compiles a value. The bytes of an array, at most 8, become a number; then their number is returned, too.
+    /// Compiles a value. An array of integers of at most 8 bytes becomes one number, which is returned with its size in
+    /// bytes.
     pub fn number_of_array(&mut self, operand: &Expression) -> Result<(Value, Option<u64>), Error> {
         let span = operand.span;
         if let Some(place) = self.rust_place(operand)? {

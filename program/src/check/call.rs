@@ -112,7 +112,8 @@ impl Clause<'_, '_> {
             }
             ("bswap", [number]) => self.swap_bytes(number, span),
             ("nsecs", [clock]) => match &*clock.form {
-                // No clock counts while the machine sleeps: it never does.
+                // In Linux, these clocks differ by the time for which the machine was suspended. This machine is never
+                // suspended.
                 ExpressionForm::Builtin(name) if matches!(name.as_str(), "boot" | "monotonic") => {
                     self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Nanoseconds }, span)
                 }

@@ -32,8 +32,8 @@ const ELEMENTS_MAX: u64 = 8;
 const REFERENCES_MAX: usize = 3;
 const NESTED_MAX: usize = 12;
 
-/// A condition on the tag of an enum, under which a block is read: the tag is `first`, or, if `others` is set, it is
-/// not among that many numbers from `first` on.
+/// A condition for reading a block: the tag of an enum is `first`. If `others` is set, the tag is none of the `others`
+/// numbers from `first` on.
 #[derive(Clone, Copy, Debug)]
 struct Guard {
     block: usize,
@@ -43,19 +43,19 @@ struct Guard {
     others: Option<u64>,
 }
 
-/// How many bytes a reference leads to. They are read as far as the block has room for them.
+/// The number of bytes that a reference leads to. At most the size of the block is read.
 #[derive(Clone, Copy, Debug)]
 enum Length {
-    /// As many as the block has.
+    /// The size of the block.
     Whole,
     /// A number of elements of `bytes` bytes each. The number is at the offset `count` in the parent block.
     Elements { count: u32, bytes: u64 },
-    /// As the vtable says, whose address is at the offset `vtable` in the parent block.
+    /// The size in the vtable, whose address is at the offset `vtable` in the parent block.
     Object { vtable: u32 },
 }
 
 impl Length {
-    /// Returns the offset of the word in the parent block that it depends on.
+    /// Returns the offset of the word in the parent block that determines the length; `None` if no word does.
     fn at(self) -> Option<u32> {
         match self {
             Self::Whole => None,

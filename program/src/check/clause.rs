@@ -12,7 +12,7 @@ use crate::error::{Error, Problem, Span};
 use crate::stack::StackBound;
 use crate::syntax::{self, Probe, Spanned};
 
-/// The maximum number of expressions of a clause, each as often as it is compiled.
+/// The maximum number of expressions of a clause. An expression counts each time that it is compiled.
 const EXPRESSIONS_MAX: usize = 16 * OPS_MAX;
 
 /// A clause that is being compiled.
@@ -28,7 +28,7 @@ pub(super) struct Clause<'c, 's> {
     pub asked: bool,
     /// The number of enclosing expressions that are only asked about.
     pub unevaluated: usize,
-    /// Whether this code never runs, and is compiled only because it tells types.
+    /// Whether the code that is being compiled never runs, and only tells types.
     is_unreached: bool,
     /// The places of values that depend on the probed instruction: the virtual address of each instruction, and the
     /// place there.
@@ -88,7 +88,7 @@ impl Allowed {
     }
 }
 
-/// Whether a probe is on instructions that [`Symbols::instructions`](super::Symbols::instructions) tells.
+/// Returns whether [`Symbols::instructions`](super::Symbols::instructions) lists the instructions of the probe.
 pub(super) fn is_on_instructions(probe: &Probe) -> bool {
     matches!(
         probe,
@@ -112,7 +112,7 @@ fn kind(probes: &[Spanned<Probe>]) -> Option<&'static str> {
 }
 
 impl<'c, 's> Clause<'c, 's> {
-    /// Creates a clause of which nothing is compiled yet.
+    /// Creates the state before anything of `clause` is compiled.
     pub fn new(checker: &'c mut Checker<'s>, clause: &syntax::Clause) -> Result<Self, OutOfMemory> {
         Ok(Self {
             checker,
@@ -135,7 +135,8 @@ impl<'c, 's> Clause<'c, 's> {
         })
     }
 
-    /// Refuses what is at `span` if the stack has no room for further recursion, or if the clause is too long.
+    /// Refuses the expression or statement at `span` if the stack has no room for further recursion, or if the clause
+    /// is too long.
     pub fn go_on(&mut self, span: Span) -> Result<(), Error> {
         let long = span.error(Problem::LongExpressions { most: EXPRESSIONS_MAX });
         self.expressions = self.expressions.checked_sub(1).ok_or(long)?;
@@ -172,7 +173,7 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(self.ops.len() - 1)
     }
 
-    /// Calls `compile` for code that never runs: it tells types that no other code does, at a later stage.
+    /// Calls `compile` for code that never runs. At a later stage, such code tells the types that no other code does.
     pub fn unreached<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         self.checker.is_left |= self.checker.stage < Stage::UnreachedMaps;
         let around = core::mem::replace(&mut self.is_unreached, true);
@@ -200,15 +201,15 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(fallible::push(&mut self.variables, Named { name, variable })?)
     }
 
-    /// Returns whether what this statement does with a map or a variable tells its type. In a block that never runs, it
-    /// does only in the stage `unreached`.
+    /// Returns whether this statement tells the types of the maps and variables that it uses. A block that never runs
+    /// tells types only in the stage `unreached`.
     pub fn learns(&self, unreached: Stage) -> bool {
         let is_open = !self.is_unreached || self.checker.stage == unreached;
         self.checker.is_learning() && is_open && !self.guessed && self.unevaluated == 0
     }
 
-    /// Calls `compile`, and takes away the ops that it adds, with their entries in the tables of the program. Entries
-    /// stay while types are being learned from them.
+    /// Calls `compile`, and removes the ops that it adds, with their entries in the tables of the program. The entries
+    /// stay if a type was learned, which may refer to them.
     pub fn unrun<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         let (ops, free, ends) = (self.ops.len(), self.free, self.ends.len());
         let counts = |jumps: &LoopJumps| (jumps.continues.len(), jumps.breaks.len());

@@ -22,7 +22,7 @@ enum Class {
 }
 
 impl Clause<'_, '_> {
-    /// Returns the answer to the question `name`; `None` if it is no question, or not with these arguments.
+    /// Returns the answer to the question `name`; `None` if there is no such question with these arguments.
     pub fn question(&mut self, name: &str, arguments: &[Expression], span: Span) -> Result<Option<Value>, Error> {
         let answer: fn(&mut Self, &Expression) -> Result<u64, Error> = match name {
             "is_integer" => |clause, asked| clause.is(asked, |class| matches!(class, Class::Integer { .. })),
@@ -44,14 +44,14 @@ impl Clause<'_, '_> {
         let guessed = core::mem::take(&mut self.guessed);
         let known = self.unevaluated(|clause| answer(clause, asked))?;
         self.asked = true;
-        // What depends on a type that is not inferred yet is left to a later pass.
+        // A later pass answers if the answer depends on a type that is not inferred yet.
         if core::mem::replace(&mut self.guessed, guessed) && self.checker.is_learning() {
             return Err(span.error(Problem::NotConstant));
         }
         Ok(Some(Value::constant(known, true)))
     }
 
-    /// Calls `ask`, which compiles an expression that is not evaluated: it tells no types, and its ops are taken away.
+    /// Calls `ask`, which compiles an expression that is not evaluated: it tells no types, and its ops are removed.
     fn unevaluated<T>(&mut self, ask: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         self.unevaluated += 1;
         let answer = self.unrun(ask);
@@ -66,7 +66,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Returns 1 if the class of `asked` is such a one, and 0 otherwise.
+    /// Returns 1 if `is` holds for the class of `asked`, and 0 otherwise.
     fn is(&mut self, asked: &Expression, is: fn(Class) -> bool) -> Result<u64, Error> {
         self.class(asked).map(|class| is(class).into())
     }
@@ -88,7 +88,7 @@ impl Clause<'_, '_> {
                 }
             }
             None => match self.value(asked) {
-                // A distribution is a value of its map, but no number.
+                // A distribution has no number, but is a value of its map.
                 Err(Error { problem: Problem::NoNumber, .. }) if matches!(*asked.form, ExpressionForm::Map(_)) => {
                     return Ok(Class::Other);
                 }
@@ -159,8 +159,8 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Compiles an assertion about the program, or a refusal of it; returns `false` if `name` is neither, or not with
-    /// these arguments.
+    /// Evaluates `static_assert`, `assert_str` or `fail`. Returns `false` if `name` is another call, or has other
+    /// arguments.
     pub fn assertion(&mut self, name: &str, arguments: &[Expression]) -> Result<bool, Error> {
         match (name, arguments) {
             ("static_assert", [condition, message]) => {

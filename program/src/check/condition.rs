@@ -20,9 +20,9 @@ impl Clause<'_, '_> {
         Ok(())
     }
 
-    /// Does the work of [`branch`](Self::branch) for a condition whose truth is known only at a hit. If it is known
-    /// already, it is returned, and there is no jump. The right side of `&&` and `||` is not looked at if the left side
-    /// decides.
+    /// Does the work of [`branch`](Self::branch) for a condition whose truth is known only at a hit. If it is known at
+    /// compile time, it is returned, and there is no jump. If the left side of `&&` and `||` decides, the right side is
+    /// not compiled.
     pub fn test(&mut self, condition: &Expression, when: bool, exits: &mut Vec<usize>) -> Result<Option<bool>, Error> {
         let span = condition.span;
         self.go_on(span)?;

@@ -20,8 +20,8 @@ use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Statement, Ta
 const CHOSEN_WORDS: u8 = 8;
 
 impl Clause<'_, '_> {
-    /// Compiles an expression to a value. What is not needed while its parts are compiled is done in functions that are
-    /// not inlined, so that the stack frame of each recursion stays small.
+    /// Compiles an expression to a value. Work that is not needed while the parts are compiled is done in functions
+    /// that are not inlined: the stack frame of each recursion stays small.
     pub fn value(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
         self.go_on(span)?;
@@ -201,7 +201,7 @@ impl Clause<'_, '_> {
         self.give(Type::Integer { signed }, |to| Op::Read { to, address, bytes, signed }, span)
     }
 
-    /// Computes with two numbers.
+    /// Compiles a binary operation on numbers.
     #[inline(never)]
     pub fn binary(
         &mut self,
@@ -272,7 +272,7 @@ impl Clause<'_, '_> {
         if let Some(truth) = known {
             let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
             let value = self.value(taken)?;
-            // A choice has a type of its own, unless it is made by types.
+            // The type of a choice depends on both branches, unless the condition asks about a type.
             let of = match is_by_type {
                 true => value.of,
                 false => {

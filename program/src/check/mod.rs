@@ -1,4 +1,4 @@
-//! Lowers the tree to code. Types and bounds are checked on the way, so only code that may run is produced.
+//! Lowers the tree to code, and checks types and bounds on the way.
 //!
 //! The types of maps are inferred first, because a program may read a map before the text that assigns it: the program
 //! is compiled repeatedly, without a result, until a pass learns nothing new about its maps and variables.
@@ -62,11 +62,11 @@ pub trait Symbols {
     /// The functions cannot be determined, or there is no memory for the list.
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem>;
 
-    /// Returns the instructions that a probe on instructions means: by an offset or a line.
+    /// Returns the instructions that a probe means by an offset, a line or the entries of inlined copies.
     ///
     /// # Errors
     ///
-    /// The probe means none, they cannot be determined, or there is no memory for the list.
+    /// The probe means no instruction, the instructions cannot be determined, or there is no memory for the list.
     fn instructions(&self, _probe: &Spanned<Probe>) -> Result<Vec<Instruction>, Error> {
         Ok(Vec::new())
     }
@@ -98,28 +98,29 @@ pub struct Instruction {
     pub has_frame: bool,
     /// Whether the stack pointer is at the lower end of the frame there.
     pub has_stack: bool,
-    /// Which variables the probe means.
+    /// The variables that the probe means.
     pub scope: VariableScope,
 }
 
-/// Which variables a probe on an instruction means.
+/// The variables that a probe on an instruction means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableScope {
-    /// Those of the function.
+    /// The variables of the function.
     Function,
-    /// Those of the innermost copy at the instruction that has a variable of the name, or those of the function.
+    /// The variables of the innermost copy at the instruction that has a variable of the name, otherwise of the
+    /// function.
     All,
-    /// Those of the innermost copy at the instruction, or those of the function outside of copies.
+    /// The variables of the innermost copy at the instruction; outside of copies, of the function.
     Innermost,
-    /// Those of a copy of one function. The instruction may lie in another copy of that function, too, or in that one
-    /// only.
+    /// The variables of a copy of one function. The instruction may lie in another copy of that function instead, or in
+    /// both.
     Copy {
         /// The [`hash`](kprobes_types::hash) of the function's demangled name.
         hash: u16,
         /// The virtual address of the copy's first instruction.
         first: u64,
     },
-    /// Those of a copy that the table of types does not describe.
+    /// The variables of a copy that the table of types does not describe.
     Unknown,
 }
 
@@ -171,7 +172,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
     while checker.is_learning() {
         (checker.changed, checker.is_left) = (false, false);
         for clause in &program.clauses {
-            // Other problems are found again below, in the order of the text.
+            // The final pass below finds other problems again, in the order of the text.
             if let Err(error @ Error { problem: Problem::OutOfMemory, .. }) = Clause::compile(&mut checker, clause) {
                 return Err(error);
             }
@@ -188,7 +189,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
             map.room = Some(room);
         }
     }
-    // Code that never runs may name a map that no statement sets. The code that runs would be refused for it.
+    // Only code that never runs may name a map that no statement sets: in other code, the final pass refuses it.
     checker.maps.retain(|map| map.value.is_some());
     let (mut routines, mut probes) = (Vec::new(), Vec::new());
     for clause in &program.clauses {
@@ -225,7 +226,7 @@ struct Checker<'a> {
     /// The variables that are declared without a value.
     declared: Vec<Declared>,
     stack_frames: usize,
-    /// The instructions of the probe at this place in the text, which was asked for last.
+    /// The instructions of the probe that was looked up last, with its place in the text.
     instructions: Cell<Option<(Span, Vec<Instruction>)>>,
     stage: Stage,
     /// Whether this pass has learned something new.
@@ -257,9 +258,9 @@ struct Declared {
 /// How the types of maps and of declared variables are inferred: a stage ends when it learns nothing new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// What is known for certain tells types. The room for a string is not known yet: a later use may need more.
+    /// Code whose types are certain tells types. The room for a string is not certain: a later use may need more.
     Certain,
-    /// The rooms for strings are taken as they are.
+    /// The rooms for strings count as certain.
     Rooms,
     /// Blocks that never run tell the types of variables that no other code does.
     UnreachedVariables,
@@ -301,7 +302,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Removes what was added to the tables since they had these lengths. No type that is kept may refer to it.
+    /// Truncates the tables to these lengths. No type that is kept may refer to a removed entry.
     fn truncate(&mut self, to: &Tables) {
         self.actions.truncate(to.actions);
         self.formats.truncate(to.formats);

@@ -1,4 +1,5 @@
-//! Reads a value from its place: registers, words on the stack, memory, or one of these by the probed instruction.
+//! Reads a value from its place: registers, words on the stack, or memory. The place may depend on the probed
+//! instruction.
 
 use alloc::vec::Vec;
 
@@ -14,7 +15,7 @@ use crate::error::{Error, Problem, Span};
 pub(super) enum Spot {
     /// A value that a call passes or returns, with an offset in bytes.
     Passed(ValuePlace, u64),
-    /// A value whose place depends on the probed instruction, by the number of its places in the clause, with an offset
+    /// A value whose place depends on the probed instruction: the number of its list in `Clause::places`, and an offset
     /// in bytes.
     Places(usize, u64),
     /// A value in memory: an address, with an offset in bytes.
@@ -84,7 +85,7 @@ impl Clause<'_, '_> {
         })
     }
 
-    /// Calls `compile` for each place of a value whose place depends on the probed instruction. What it compiles runs
+    /// Calls `compile` for each place of a value whose place depends on the probed instruction. The compiled code runs
     /// at hits of the instructions at which the value is in that place.
     pub fn by_place(
         &mut self,

@@ -43,7 +43,7 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(())
     }
 
-    /// Compiles statements of a block. Their variables stay.
+    /// Compiles the statements of a block. Its variables stay visible afterwards.
     pub fn statements(&mut self, body: &[Statement]) -> Result<(), Error> {
         for statement in body {
             self.go_on(statement.span)?;
@@ -82,11 +82,11 @@ impl<'c, 's> Clause<'c, 's> {
                 self.free = kept;
                 if let Some(truth) = known {
                     let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
-                    // A block that never runs tells the types that other code has left open, unless types decide about
-                    // it.
+                    // A block that never runs tells the types that other code leaves open, unless the condition asks
+                    // about a type.
                     if self.checker.is_learning() && !self.asked {
                         self.unreached(|clause| match clause.checker.stage {
-                            // What the code that runs leaves open is not known before.
+                            // Only after the earlier stages is it known which types other code leaves open.
                             Stage::UnreachedVariables | Stage::UnreachedMaps => clause.block(other),
                             _ => Ok(()),
                         })?;
@@ -281,7 +281,7 @@ impl<'c, 's> Clause<'c, 's> {
         self.assign_known(known, new, value.span)
     }
 
-    /// Gives `new` to a variable that exists.
+    /// Assigns `new` to an existing variable.
     pub fn assign_known(&mut self, known: Variable, new: Value, span: Span) -> Result<(), Error> {
         if let Some(number) = known.declared.filter(|_| self.learns(Stage::UnreachedVariables)) {
             self.checker.declare(number, new.of)?;

@@ -1,4 +1,4 @@
-//! `bswap`: the bytes of a number in the opposite order, in the width of the place that the number is read from.
+//! `bswap`: the bytes of a number in the opposite order, in the width of the place that holds the number.
 
 use kprobes_vm::ir::{Arithmetic, Op, Operand};
 
@@ -8,8 +8,8 @@ use crate::error::{Error, Span};
 use crate::syntax::{Expression, ExpressionForm, TypeName};
 
 impl Clause<'_, '_> {
-    /// Returns the width, in bits, of the number `value` in the place that `number` reads it from, right after it was
-    /// compiled; 64 for a computed one.
+    /// Returns the width, in bits, of the place from which `number` reads a number; 64 for a computed number. `value`
+    /// is the result of compiling `number`, which must have just happened: the last op tells the width.
     pub fn width(&mut self, number: &Expression, value: Value) -> Result<u8, Error> {
         if let ExpressionForm::Cast { to, .. } = &*number.form
             && let TypeName { bits, pointer: false, .. } = self.type_of(to)?
@@ -17,12 +17,12 @@ impl Clause<'_, '_> {
             return Ok(bits);
         }
         Ok(match (value.at, self.ops.last()) {
-            // No op reads a variable.
+            // A variable is not read by an op: the last op belongs to something else.
             _ if matches!(*number.form, ExpressionForm::Variable(_)) => 64,
             (Operand::Word(at), Some(&Op::Read { to, bytes, .. })) if at == to => 8 * bytes,
             (Operand::Word(at), Some(&Op::Extend { to, bits, .. })) if at == to => bits,
             (Operand::Word(_), _) => 64,
-            // An argument that always has the same value is not read.
+            // An argument that always has the same value is a constant, which no op reads.
             (Operand::Constant(_), _) => match self.unrun(|clause| clause.rust_place(number))? {
                 Some(place) => match self.rust(place.of, number.span)?.size {
                     bytes @ (1 | 2 | 4) => 8 * bytes as u8,

@@ -14,7 +14,7 @@ use crate::error::{Noun, Problem, Span};
 use crate::syntax::parse;
 use crate::tests::{SimulatedImage, is_tried, tried};
 
-/// Asserts that `program` is refused with `problem`, at the place that `marks` marks.
+/// Asserts that `program` is refused with `problem`, at the position of the `^` in `marks`.
 #[track_caller]
 fn refuses(program: &str, marks: &str, problem: Problem) {
     if !is_tried() {
@@ -26,7 +26,7 @@ fn refuses(program: &str, marks: &str, problem: Problem) {
     assert_eq!((shown.lines().nth(1), error.problem), (Some(marks), problem), "{shown}");
 }
 
-/// Asserts that `body`, at the entry of a function, is refused with `problem` at the place that `marks` marks.
+/// Asserts that `body`, at the entry of a function, is refused with `problem`, at the position of the `^` in `marks`.
 #[track_caller]
 fn refuses_body(body: &str, marks: &str, problem: Problem) {
     refuses(&format!("kprobe:f {{ {body} }}"), &format!("           {marks}"), problem);
@@ -54,7 +54,7 @@ fn the_calls_are_there_with_their_numbers_of_arguments() {
         };
         assert!(!(call.least..=call.most).any(&is_miscounted), "{}", call.name);
         assert!(call.least == 0 || is_miscounted(call.least - 1), "{}", call.name);
-        // `printf` and `fail` tell of text that does not fit, or is not text, first.
+        // `printf` and `fail` first refuse a format that does not fit, or that is no text.
         assert!(call.most == 32 || is_miscounted(call.most + 1), "{}", call.name);
     }
 }
@@ -275,7 +275,7 @@ fn what_never_runs_takes_no_place_in_the_tables() {
         assert_eq!(checked.formats.len(), formats, "{program}");
         assert_eq!((checked.tuples.len(), checked.rust_values.len(), checked.actions.len()), (0, 0, 1), "{program}");
     }
-    // A map keeps what only such a block tells.
+    // A map gets its type from such a block if no other code tells it.
     let program = "kprobe:f { if (0) { @t = strftime(\"%H\", nsecs); @u = (1, \"a\"); } print(@t); print(@u); }";
     let checked = check(&parse(program).unwrap(), &SimulatedImage).unwrap();
     assert_eq!((checked.formats.len(), checked.tuples.len()), (1, 1));
@@ -362,7 +362,7 @@ impl Symbols for WithEvent {
     }
 }
 
-/// Characters without a zero after them are a string of them all, up to the longest string.
+/// An array of characters without a zero is read as a string of all characters, up to the longest string.
 #[test]
 fn a_full_array_of_characters_is_read_whole() {
     for (field, expected) in [("comm", 16), ("long", TEXT_MAX)] {

@@ -40,7 +40,7 @@ impl Clause<'_, '_> {
         }
         let value = self.value(pointer)?;
         if let (Type::Text { .. }, None, true) = (value.of, length, self.is_at_events()) {
-            // A field of a static event is the string already.
+            // The value is already the string of a field of a static event.
             return Ok(value);
         }
         let address = number(value, pointer.span)?.at;

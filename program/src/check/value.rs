@@ -1,4 +1,4 @@
-//! The values and the variables of a clause while it is compiled: their types, and their places in the frame.
+//! The values and the variables of a clause during compilation: their types, and their places in the frame.
 
 use alloc::string::String;
 
@@ -48,7 +48,7 @@ pub(super) struct Named {
     pub variable: Variable,
 }
 
-/// What is known of a variable.
+/// The place and the type of a variable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variable {
     /// The first word of its value.

@@ -1,8 +1,7 @@
 //! Which variable a name means at the instructions of a clause's probes, and where it is there.
 //!
-//! At an instruction of an inlined copy, the variables of the copy come before those of the functions around it. A
-//! variable that is in one place at one probed instruction and in another place at the next is read where it is at the
-//! instruction that was hit.
+//! At an instruction of an inlined copy, the variables of the copy come before those of the functions around it. If a
+//! variable has different places at the probed instructions, it is read from its place at the instruction that was hit.
 
 use alloc::vec::Vec;
 
@@ -33,8 +32,8 @@ impl Clause<'_, '_> {
         Ok(RustPlace { of, spot })
     }
 
-    /// Applies `find` to every place of the probes, and returns the result. The type is the same at all places. Where
-    /// the location is not, it depends on the probed instruction.
+    /// Applies `find` to every probed instruction, and returns the type and the place. The type must be the same at all
+    /// instructions. If the places differ, the result is [`Spot::Places`].
     pub fn of_places(
         &mut self,
         find: impl Fn(&kprobes_types::Function<'static>, Instruction) -> Result<Argument<'static>, Problem>,
@@ -55,7 +54,7 @@ impl Clause<'_, '_> {
         if found.iter().all(|(_, place)| *place == first) {
             return Ok((of, Spot::Passed(first, 0)));
         }
-        // The functions of a glob may be thousands.
+        // A glob may match thousands of functions.
         if found.len() > PLACES_MAX {
             return Err(span.error(Problem::Differs));
         }
@@ -67,8 +66,8 @@ impl Clause<'_, '_> {
         Ok((of, Spot::Places(number, 0)))
     }
 
-    /// Calls `each` with every instruction of the probes and its function, until there is an error. Of functions, it is
-    /// the entry.
+    /// Calls `each` with every probed instruction and its function, until there is an error. The instruction of a probe
+    /// on a function is the entry.
     pub fn each_place(
         &self,
         span: Span,
@@ -146,7 +145,7 @@ fn variable_at(
 }
 
 /// Returns the copies whose variables an instruction means, the innermost first, each with its number in the function.
-/// Those of the function follow them, unless the probe means a copy.
+/// The variables of the function are looked up after these, unless the probe means a copy.
 pub(super) fn copies_at(
     types: &'static Types<'static>,
     at: Instruction,
@@ -182,7 +181,7 @@ pub(super) fn copies_at(
     }
 }
 
-/// Returns the registers that a value, or its address, is found by, because it is in memory or a sum.
+/// Returns the base registers of a value: of its memory, and of a sum that is the value or its address.
 fn bases(place: &ValuePlace) -> impl Iterator<Item = u8> {
     let base = |source: Source| match source {
         Source::Memory { register, .. } | Source::Sum { register, .. } => Some(register),

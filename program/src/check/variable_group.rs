@@ -2,7 +2,7 @@
 
 use crate::error::{Listed, Problem};
 
-/// The names of a function's variables: there is an argument and a local of the same name in some functions.
+/// A group of a function's variables. Some functions have an argument and a local of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VariableGroup {
     /// `args`.
@@ -21,7 +21,7 @@ impl VariableGroup {
         }
     }
 
-    /// Returns the problem that there is no variable of a name, but there are these.
+    /// Returns the problem with a name that no variable of the group has. `names` lists the variables.
     pub fn none(self, names: Listed) -> Problem {
         match self {
             Self::Arguments => Problem::NoArgument { names },

@@ -1,4 +1,4 @@
-//! The variants of enums: a tag in the value tells which one it is, and programs compare and print that.
+//! The variants of enums, which programs compare and print. A tag in the value tells the variant.
 
 use alloc::vec::Vec;
 
@@ -141,7 +141,7 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// Returns the shortest such range that contains all `values`.
+    /// Returns the shortest range that contains all `values`, of tags of `bytes` bytes.
     pub fn of(bytes: u8, values: impl Iterator<Item = u64> + Clone) -> Self {
         let most = u64::MAX >> (64 - 8 * u32::from(bytes.clamp(1, 8)));
         let span = |first: u64| values.clone().map(|value| value.wrapping_sub(first) & most).max().unwrap_or(0);
