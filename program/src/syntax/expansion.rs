@@ -30,15 +30,15 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Returns a parser for the argument of the parameter `name`; `None` if there is none.
+    /// Returns a parser for the argument of the parameter `name`; `None` if there is no such parameter.
     pub fn argument(&self, name: &str) -> Result<Option<Parser<'a>>, Error> {
         let Some(scope) = self.scope else { return Ok(None) };
         let Some(&Argument::Value { position, .. }) = scope.argument(Formal::Value(name)) else { return Ok(None) };
         Ok(Some(self.elsewhere(position, scope.outer)?))
     }
 
-    /// Checks that `given`, the parser for the argument of the parameter `name`, which is at `span`, has come to its
-    /// end.
+    /// Checks that `given`, the parser for the argument of the parameter `name`, has come to the end of the argument.
+    /// The parameter is at `span`.
     pub fn end_argument(&self, name: &str, given: &Parser<'_>, span: Span) -> Result<(), Error> {
         self.use_argument(name, span)?;
         given.ended()
@@ -61,7 +61,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the arguments that the block of a macro has not used, only to refuse what is wrong in them.
+    /// Parses the arguments that the block of a macro has not used, to report their problems.
     fn check_unused(&self, arguments: &[Argument]) -> Result<(), Error> {
         for argument in arguments {
             let Argument::Value { position, is_used } = argument else { continue };
@@ -90,7 +90,7 @@ impl<'a> Parser<'a> {
         Ok(parser)
     }
 
-    /// Returns whether `word` is a macro, or a parameter for whose name its argument stands.
+    /// Returns whether `word` is a macro, or a parameter that stands for its argument.
     pub fn is_substituted(&self, word: &str) -> bool {
         let is_formal = self.scope.is_some_and(|scope| scope.argument(Formal::Value(word)).is_some());
         is_formal || self.macros.arity(word).is_some()

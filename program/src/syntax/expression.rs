@@ -418,8 +418,8 @@ impl Parser<'_> {
     }
 }
 
-/// Returns whether a value can have named fields: arguments, locals, a return value, the settings, or what may be a
-/// record.
+/// Returns whether a value can have named fields: arguments, locals, a return value, the settings, or a value that may
+/// be a record.
 fn has_fields(value: &Expression) -> bool {
     match &*value.form {
         ExpressionForm::Builtin(name) => matches!(name.as_str(), "args" | "locals" | "retval" | "config"),

@@ -1,8 +1,8 @@
 //! The macros of a program, `macro name($variable, @map, value) { … }`, and the scopes of their calls.
 //!
 //! A macro sees nothing of its caller but its parameters. A parameter `$v` or `@m` is another name for a variable or a
-//! map of the caller. Where any other parameter is named, its argument stands, parsed in the scope of the caller.
-//! Variables that the block makes itself get names that the text does not contain.
+//! map of the caller. Any other parameter stands for its argument, which is parsed in the scope of the caller.
+//! Variables that the block itself makes get names that the text does not contain.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,14 +13,14 @@ use super::token::{Cursor, Token};
 use crate::error::{Error, Problem, Span};
 
 /// The maximum number of calls of macros and uses of their arguments in a program. It bounds the time to parse macros
-/// whose calls double.
+/// that call each other several times.
 const EXPANSIONS_MAX: usize = 1000;
 
-/// The macros of a program, and what their calls share.
+/// The macros of a program, and the counter that their calls share.
 #[derive(Default)]
 pub(super) struct Macros<'a> {
     all: Vec<Macro<'a>>,
-    /// The number of calls and uses so far.
+    /// The number of calls and of uses of arguments so far.
     expansions: Cell<usize>,
 }
 
@@ -44,13 +44,13 @@ pub(super) enum Formal<'a> {
 pub(super) struct Scope<'a> {
     pub of: &'a Macro<'a>,
     pub arguments: &'a [Argument],
-    /// The number in the names of the variables that the block makes.
+    /// The number that the names of the block's own variables end with.
     pub number: usize,
     /// The scope of the caller.
     pub outer: Option<&'a Scope<'a>>,
 }
 
-/// What stands for a parameter.
+/// The argument for a parameter.
 pub(super) enum Argument {
     /// The name of a variable or a map.
     Name(String),
@@ -59,7 +59,7 @@ pub(super) enum Argument {
 }
 
 impl<'a> Macros<'a> {
-    /// Finds the macros in the text of a program. What is wrong outside of their heads is left to the parser.
+    /// Finds the macros in the text of a program. The parser reports the problems outside of their heads.
     pub fn find(text: &'a str) -> Result<Self, Error> {
         let mut macros = Self::default();
         if !text.contains("macro") {
@@ -87,7 +87,8 @@ impl<'a> Macros<'a> {
         counts().min().zip(counts().max())
     }
 
-    /// Counts a call or a use, and returns its number. No name in `text` ends with `__` and the number.
+    /// Counts a call or a use of an argument, and returns its number. `text` does not contain `__` followed by the
+    /// number.
     pub fn count(&self, text: &str, span: Span) -> Result<usize, Error> {
         loop {
             let number = self.expansions.get() + 1;
@@ -103,7 +104,7 @@ impl<'a> Macros<'a> {
 }
 
 impl<'a> Macro<'a> {
-    /// Reads a macro from its name on, and moves past its block. Returns the place of its name, too.
+    /// Reads a macro from its name on, and moves past its block. Returns the macro, and the place of its name.
     fn read(cursor: &mut Cursor<'a>) -> Result<(Self, Span), Error> {
         let (token, span) = cursor.token()?;
         let Token::Word(name) = token else { return Err(span.error(Problem::MacroHead)) };
@@ -200,7 +201,7 @@ fn skip_to_macro(cursor: &mut Cursor<'_>) -> Result<bool, Error> {
 }
 
 impl Scope<'_> {
-    /// Returns what stands for a parameter.
+    /// Returns the argument for a parameter.
     pub fn argument(&self, formal: Formal<'_>) -> Option<&Argument> {
         let at = self.of.formals.iter().position(|one| *one == formal)?;
         self.arguments.get(at)

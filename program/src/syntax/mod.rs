@@ -42,11 +42,11 @@ pub use tree::{
 
 use crate::error::{Error, Problem, Span};
 
-/// The longest text of a program, in bytes.
+/// The maximum length of the text of a program, in bytes.
 pub const PROGRAM_MAX: usize = 4096;
 
-/// The maximum nesting depth of values and blocks together. Parsing and checking take less than 25 KiB of stack: what
-/// would take more is too deep, too.
+/// The maximum nesting depth of values and blocks together. Parsing and checking take less than 25 KiB of stack: a
+/// program that needs more is also refused as too deep.
 pub const DEPTH_MAX: usize = 32;
 
 /// Parses the text of a program.
@@ -70,7 +70,7 @@ pub fn parse_with(text: &str, parameters: Parameters<'_>) -> Result<Program, Err
     program::parse(text, parameters)
 }
 
-/// Parses a list of probes, separated by commas, without a program. The commands that list probes take such a list.
+/// Parses a list of probes, separated by commas, without a program. For commands that list probes.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Parses the expressions for which the parameters of the program stand: `getopt("NAME", …)`, `$1`, `$#` and `str($1)`.
+//! Parses the expressions that stand for parameters of the program: `getopt("NAME", …)`, `$1`, `$#` and `str($1)`.
 
 use alloc::string::String;
 
@@ -7,7 +7,7 @@ use super::token::{self, TEXT_MAX, Token};
 use super::tree::{Expression, ExpressionForm, Unary};
 use crate::error::{Error, Problem, Span};
 
-/// What `getopt` returns without a parameter.
+/// The value of `getopt` if the parameter is not given.
 enum Otherwise {
     Flag(bool),
     Number { magnitude: u64, is_negative: bool },
@@ -48,7 +48,7 @@ impl Parser<'_> {
         self.known(value, start)
     }
 
-    /// Parses what `getopt` returns without a parameter.
+    /// Parses the value of `getopt` if the parameter is not given.
     fn otherwise(&mut self) -> Result<Otherwise, Error> {
         let is_negative = self.accept("-")?;
         let value = match &self.token {
@@ -69,7 +69,8 @@ impl Parser<'_> {
         Ok(text)
     }
 
-    /// Parses `$#`, or `$1` and so on: a number if the parameter is one, and otherwise a string; 0 without it.
+    /// Parses `$#`, or `$1` and so on. The value is a number if the parameter is one, otherwise a string; 0 if the
+    /// parameter is not given.
     #[inline(never)]
     pub fn positional(&mut self, place: Option<usize>) -> Result<Expression, Error> {
         let start = self.span;
@@ -90,7 +91,7 @@ impl Parser<'_> {
     }
 
     /// Parses the rest of `str($1)` or `str($1, 5)` after its parenthesis: the parameter as a string, or its beginning;
-    /// empty without it. Returns `None` if something else is next.
+    /// empty if it is not given. Returns `None` if other text is next.
     #[inline(never)]
     pub fn positional_text(&mut self, start: Span) -> Result<Option<Expression>, Error> {
         let Some(place) = self.positional_alone()? else { return Ok(None) };
@@ -109,8 +110,8 @@ impl Parser<'_> {
         self.node(ExpressionForm::Text(fallible::copy(&word[..length])?), start).map(Some)
     }
 
-    /// Returns the place of the parameter that is next, as a whole argument of a function. In the block of a macro, the
-    /// argument of the macro may stand for it.
+    /// Returns the place of a parameter that is the next argument of a function. In the block of a macro, the argument
+    /// of the macro may be the parameter.
     fn positional_alone(&self) -> Result<Option<usize>, Error> {
         let Token::Sign(")" | ",") = self.second()? else { return Ok(None) };
         match self.token {

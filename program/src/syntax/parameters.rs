@@ -1,5 +1,5 @@
-//! The parameters of a program, which are words that follow it: `--NAME=VALUE`, whose value stands where the program
-//! has `getopt("NAME", …)`, and others, for which `$1`, `$2` and so on stand. The tree has the values in these places.
+//! The parameters of a program: the words that follow it. The value of `--NAME=VALUE` replaces `getopt("NAME", …)` in
+//! the tree, and other words replace `$1`, `$2` and so on.
 
 use alloc::string::String;
 use core::fmt;
@@ -10,11 +10,11 @@ use crate::error::{Error, Problem, Span};
 /// The parameters of a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parameters<'a> {
-    /// The words that follow the program, without the `--` before them.
+    /// The words that follow the program, without the `--` that separates them from it.
     pub words: &'a [String],
 }
 
-/// A problem of a program as a sentence without its full stop, which quotes the parameter that it is about.
+/// A problem of a program as a sentence without its full stop, which quotes the parameter that is the cause.
 #[derive(Clone, Copy, Debug)]
 pub struct Sentence<'a> {
     problem: Problem,
@@ -53,12 +53,13 @@ impl<'a> Parameters<'a> {
         self.words.iter().enumerate().rev().find_map(split)
     }
 
-    /// Returns those that `$1` and so on stand for.
+    /// Returns the parameters for `$1` and so on.
     pub(super) fn positional(self) -> impl Iterator<Item = &'a str> {
         self.words.iter().map(String::as_str).filter(|word| !word.starts_with("--"))
     }
 
-    /// Refuses a parameter with a name that no `getopt` in `text` has, whether the program calls it or not.
+    /// Refuses a parameter with a name that no `getopt` in `text` has. A `getopt` in a macro that is not called counts,
+    /// too.
     pub(super) fn check(self, text: &str) -> Result<(), Error> {
         for (place, word) in self.words.iter().enumerate() {
             let Some(name) = word.strip_prefix("--") else { continue };

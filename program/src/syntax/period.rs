@@ -1,4 +1,4 @@
-//! Parses what follows `interval:`, `profile:`, `software:` and `hardware:`, the probes with a period.
+//! Parses the probes with a period: the text after `interval:`, `profile:`, `software:` and `hardware:`.
 
 use super::sampling::HardwareEvent;
 use super::token::{number, time};
@@ -8,24 +8,25 @@ use crate::foreign;
 
 /// The shortest period, in nanoseconds or in events. A sample takes a few microseconds, and the CPUs have other work.
 const PERIOD_MIN: u64 = 10_000;
-/// The largest number of events. A counter of 32 bits then counts at least as many again before it is where it began.
+/// The largest number of events. A counter of 32 bits overflows after this number, and is back at its start only after
+/// at least as many events again.
 const EVENTS_MAX: u64 = (1 << 31) - 1;
-/// The period of `software:cpu-clock` without a number, in nanoseconds, as bpftrace has it.
+/// The period of `software:cpu-clock` without a number, in nanoseconds, as in bpftrace.
 const CLOCK_PERIOD: u64 = 1_000_000;
 
-/// Parses what follows `interval:`.
+/// Parses the text after `interval:`.
 pub(super) fn interval(text: &str) -> Option<Probe> {
     period(text).map(|(count, unit)| Probe::Interval { count, unit })
 }
 
-/// Parses what follows `profile:`, in the forms of `interval:`.
+/// Parses the text after `profile:`, which has the forms of `interval:`.
 pub(super) fn profile(text: &str) -> Option<Probe> {
     let (count, unit) = period(text)?;
     unit.period(count).filter(|&period| period >= PERIOD_MIN)?;
     Some(Probe::Profile { count, unit })
 }
 
-/// Parses what follows `software:`: an event, and possibly a number after it.
+/// Parses the text after `software:`: an event, and possibly a number.
 pub(super) fn software(text: &str) -> Result<Probe, Problem> {
     let (event, count) = text.split_once(':').unwrap_or((text, ""));
     if !matches!(event, "cpu-clock" | "cpu") {
@@ -36,7 +37,7 @@ pub(super) fn software(text: &str) -> Result<Probe, Problem> {
     Ok(Probe::CpuClock { period })
 }
 
-/// Parses what follows `hardware:`: an event, and possibly a number after it.
+/// Parses the text after `hardware:`: an event, and possibly a number.
 pub(super) fn hardware(text: &str) -> Result<Probe, Problem> {
     let (name, count) = text.split_once(':').unwrap_or((text, ""));
     let event = match name {
@@ -50,7 +51,7 @@ pub(super) fn hardware(text: &str) -> Result<Probe, Problem> {
     Ok(Probe::Hardware { event, count: count.ok_or(Problem::HardwareCount)? })
 }
 
-/// Returns the number of events without one in the probe, as bpftrace has it.
+/// Returns the number of events of a probe that gives none, as in bpftrace.
 fn default_count(event: HardwareEvent) -> u64 {
     match event {
         HardwareEvent::BranchInstructions | HardwareEvent::BranchMisses | HardwareEvent::BusCycles => 100_000,

@@ -13,7 +13,7 @@ use super::tree::{Probe, Spanned};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
-/// What follows the kind of a probe and its `:`.
+/// The text that follows the kind of a probe and its `:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// Functions.
@@ -30,7 +30,7 @@ pub enum After {
     Hardware,
 }
 
-/// The kinds of probes with a `:`: their names, and what follows.
+/// The kinds of probes with a `:`: their names, and the text that follows.
 pub const KINDS: [(&[&str], After); 11] = [
     (&["kprobe", "k", "fentry", "f", "kfunc"], After::Function),
     (&["kretprobe", "kr", "fexit", "fr", "kretfunc"], After::Function),
@@ -112,7 +112,7 @@ fn last_outside(text: &str, separator: char) -> Option<usize> {
             continue;
         }
         let beside = |other: Option<usize>| other.and_then(|at| bytes.get(at)) == Some(&b':');
-        // A `:` next to another belongs to a path.
+        // A `:` next to another `:` belongs to a path.
         let is_of_path = || c == ':' && (beside(at.checked_sub(1)) || beside(Some(at + 1)));
         if brackets.pass(c) && c == separator && !is_of_path() {
             found = Some(at);

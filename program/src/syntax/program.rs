@@ -127,7 +127,7 @@ impl<'a> Parser<'a> {
 
     fn predicate(&mut self) -> Result<Option<Expression>, Error> {
         let start = self.span;
-        // Before the value of a predicate that is a block, the `/` looks as if it ended one.
+        // If the predicate begins with a block, the token for its first `/` is the one that ends a predicate.
         match self.token {
             Token::Sign("/") | Token::EndPredicate => self.advance()?,
             _ => return Ok(None),

@@ -1,8 +1,8 @@
-//! What lies between two samples of a CPU: a time, or events that the CPU counts.
+//! The distance between two samples of a CPU: a time, or a number of events that the CPU counts.
 
 use core::time::Duration;
 
-/// What lies between two samples of a CPU.
+/// The distance between two samples of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     /// A time.
@@ -11,7 +11,7 @@ pub enum Period {
     Events {
         /// The event.
         event: HardwareEvent,
-        /// How many, not 0.
+        /// The number of events, not 0.
         count: u32,
     },
 }
@@ -27,7 +27,7 @@ impl Period {
     }
 }
 
-/// An event that hardware counts, as Linux has them (include/uapi/linux/perf_event.h, `perf_hw_id`).
+/// An event that the CPU counts. The events are Linux's (include/uapi/linux/perf_event.h, `perf_hw_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HardwareEvent {
     /// A cycle of the CPU.
@@ -36,15 +36,15 @@ pub enum HardwareEvent {
     Instructions,
     /// An access to the cache of the first level.
     CacheReferences,
-    /// An access that this cache had to load for.
+    /// An access that missed the cache of the first level.
     CacheMisses,
     /// A branch that has been executed.
     BranchInstructions,
-    /// A branch that was predicted wrong.
+    /// A mispredicted branch.
     BranchMisses,
     /// A cycle of the bus.
     BusCycles,
-    /// A cycle in which no instruction was there to be issued.
+    /// A cycle in which no instruction was available to be issued.
     FrontendStalls,
     /// A cycle in which no instruction could be issued.
     BackendStalls,

@@ -33,7 +33,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Moves past the `;` after a statement that needs one, of the block that begins at `open`.
+    /// Moves past the `;` after `statement`, if it needs one. Its block begins at `open`.
     #[inline(never)]
     fn end(&mut self, statement: &Statement, open: Span) -> Result<(), Error> {
         let is_block = match &statement.node {

@@ -4,7 +4,7 @@ use super::tree::{Expression, ExpressionForm, Operator, Probe, Program};
 use crate::error::{Error, Problem};
 
 impl Probe {
-    /// Returns whether the probe is at no hit: its clause runs in a task of the program.
+    /// Returns whether the clause of the probe runs in a task of the program, and not at a hit.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         matches!(self, Self::Begin | Self::End | Self::Interval { .. })
@@ -17,7 +17,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// A clause has both kinds of probes, or there is no memory for the conditions. The program must not run then.
+    /// A clause has both kinds of probes, or there is no memory for the conditions. The program is then restricted in
+    /// part, and must not run.
     pub fn restrict_to_task(&mut self, task: u64) -> Result<(), Error> {
         for clause in &mut self.clauses {
             let Some(first) = clause.probes.first() else { continue };

@@ -13,7 +13,7 @@ fn read(program: &str) -> String {
     parse(program).unwrap_or_else(|error| panic!("{}", error.within(program))).to_string()
 }
 
-/// Asserts that `program` is refused with `problem`, at the place that `marks` marks.
+/// Asserts that `program` is refused with `problem`, at the position of the `^` in `marks`.
 #[track_caller]
 fn refuses(program: &str, marks: &str, problem: Problem) {
     if !is_tried() {

@@ -166,7 +166,7 @@ impl Display for Expression {
     }
 }
 
-/// Returns whether the text of `value` begins with that of an expression that `is` accepts.
+/// Returns whether the text of `value` begins with an expression that `is` accepts.
 fn begins_with(value: &Expression, is: fn(&ExpressionForm) -> bool) -> bool {
     is(&value.form)
         || match &*value.form {

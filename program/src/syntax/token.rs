@@ -160,7 +160,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the digits of an escape, at most `most` in base `radix` after the digit `first`, and returns their
-    /// character. It is one of ASCII and not 0: strings are UTF-8, and end at a zero.
+    /// character. The character must be ASCII and not 0, because strings are UTF-8 and end at a zero.
     fn escaped(characters: &mut Skip<CharIndices<'_>>, first: Option<char>, radix: u32, most: usize) -> Option<char> {
         let mut value = first.and_then(|digit| digit.to_digit(radix));
         for _ in 0..most {
@@ -232,8 +232,8 @@ pub(super) fn value(word: &str) -> Option<u64> {
     literal(word).or_else(|| time(word))
 }
 
-/// Parses `word` as a number that is a value of a program. Other than the numbers of a probe, these may be written as
-/// in C: octal, `0X1f`, and with a suffix, which has no effect.
+/// Parses `word` as a number that is a value of a program. Such a number may be written as in C, unlike a number of a
+/// probe: octal, `0X1f`, and with a suffix, which has no effect.
 fn literal(word: &str) -> Option<u64> {
     let plain = word.trim_end_matches(['u', 'U', 'l', 'L']);
     let suffix = word.get(plain.len()..)?;

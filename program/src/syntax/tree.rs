@@ -98,12 +98,12 @@ pub enum Probe {
         /// The unit.
         unit: Unit,
     },
-    /// `software:cpu-clock:N`: as [`Profile`](Self::Profile), by the period.
+    /// `software:cpu-clock:N`: like [`Profile`](Self::Profile), with a period in nanoseconds.
     CpuClock {
         /// The period, in nanoseconds.
         period: u64,
     },
-    /// `hardware:EVENT:N`: on every CPU, in the code that runs when the CPU has counted that many events.
+    /// `hardware:EVENT:N`: on every CPU, in the code that the CPU runs after that number of events.
     Hardware {
         /// The event.
         event: HardwareEvent,
@@ -153,7 +153,7 @@ pub enum Probe {
         /// The offset from the entry, in bytes; `None` for every instruction of the function.
         offset: Option<u64>,
     },
-    /// `tracepoint:GROUP:EVENT`: where static events that match happen.
+    /// `tracepoint:GROUP:EVENT`: where matching static events happen.
     Tracepoint {
         /// The group, a glob.
         group: String,
@@ -288,7 +288,7 @@ impl Probe {
         }
     }
 
-    /// Returns what lies between two samples, if the probe samples the CPUs.
+    /// Returns the distance between two samples, if the probe samples the CPUs.
     #[must_use]
     pub fn sampling_period(&self) -> Option<Period> {
         match *self {
