@@ -1,5 +1,5 @@
-//! The machine code that programs compile to, as an independent decoder reads it. The target tests check what the code
-//! does.
+//! The machine code that programs compile to, as an independent decoder reads it. The tests on the target execute the
+//! code.
 
 use std::string::{String, ToString};
 use std::vec::Vec;

@@ -54,7 +54,7 @@ fn what_is_decided_is_not_compiled() {
         ("if (arg0 && 0) { print(\"both\"); } else { print(6); }", "6\n"),
         ("if (arg0 || 1) { print(7); }", "7\n"),
         ("print((arg0 == 1 && 1, 0 || arg0 == 2, !(arg0 && 0)));", "(1, 0, 1)\n"),
-        // A block that never runs tells what its maps keep.
+        // A block that never runs tells the types of its maps.
         ("if (0) { @none = 1; print(@later); } @x = 2; print(@none);", "@x: 2\n"),
         ("if (0) { print(@later); } @x = 2;", "@x: 2\n"),
         ("if (!@seen) { @seen = 1; print(5); } clear(@seen);", "5\n"),
@@ -95,10 +95,10 @@ fn what_is_compiled_to_be_asked_about_is_bounded() {
     // The first operand is compiled once.
     assert_eq!(refused_deep("memcmp(", ", 1, 8)", if cfg!(miri) { 2 } else { 14 }), None);
     if cfg!(miri) {
-        // The others compile tens of thousands of expressions.
+        // The other programs compile tens of thousands of expressions.
         return;
     }
-    // A type that is asked for is asked for again by each type around it.
+    // Each `typeof` compiles its operand again for the `typeof` around it.
     assert_eq!(refused_deep("(typeof(", "))1", 3), None);
     let error = refused_deep("(typeof(", "))1", 14).unwrap();
     assert!(matches!(error.problem, crate::error::Problem::LongExpressions { .. }), "{error:?}");
@@ -133,7 +133,7 @@ fn loops_end() {
     let program = format!("$i = 0; while (1) {{ $i++; @i = $i; if ($i == {most}) {{ break; }} }} print(1);");
     assert_tried!(once(&program, &[]), format!("1\n@i: {most}\n"));
     if cfg!(miri) {
-        // The others make 65536 operations.
+        // The other programs execute 65536 operations.
         return;
     }
     let cut = "1 run was ended after 65536 operations in loops\n";
@@ -302,7 +302,7 @@ fn an_exit_has_a_status() {
         ("kprobe:f { exit(arg0 + 256); }", &[0], 125),
         ("kprobe:f { exit(arg0 - 1); }", &[0], 125),
         ("kprobe:f { @++; }", &[0], 0),
-        // There is no room in the ring for the end of the output.
+        // The ring has no room for the record of the exit.
         ("kprobe:f { @n++; print(comm); if (@n == 5000) { exit(12); } }", &[0; 5000], 12),
     ]) {
         let bed = Bed::new(program);
@@ -329,7 +329,7 @@ fn the_status_of_other_code_does_not_wrap() {
 #[test]
 fn what_never_runs_tells_types_last() {
     for (body, shown) in tried([
-        // The code that runs decides.
+        // The code that runs tells the type.
         ("if (0) { @x = \"text\"; } @x = 5; print(@x); clear(@x);", "@x: 5\n"),
         ("if (0) { @x = \"text\"; } else { @x = 5; } print(@x); clear(@x);", "@x: 5\n"),
         ("$a = 1 ? 2 : { @x = \"text\"; 3 }; @x = 5; print(@x + $a); clear(@x);", "7\n"),
@@ -338,7 +338,7 @@ fn what_never_runs_tells_types_last() {
         ("if (0) { @x = \"text\"; } let $v; @x = $v; print(@x); clear(@x);", "@x: 0\n"),
         ("let $v; if (0) { @x = \"text\"; $v = @x; } @y = $v; print(@y); clear(@y);", "@y: 0\n"),
         ("if (0) { @k[\"text\"] = 1; } let $v; @k[$v] = 2;", "@k[0]: 2\n"),
-        // No other code does.
+        // Only the code that never runs tells the type.
         ("let $x; if (0) { $x = \"text\"; } if (0) { @m = 5; } @m = $x; print(@m); clear(@m);", "@m: \n"),
         ("let $x; if (0) { $x = \"text\"; } @m = $x; print(@m); clear(@m);", "@m: \n"),
         ("let $x; @m = $x; if (0) { $x = \"text\"; } print(@m); clear(@m);", "@m: \n"),

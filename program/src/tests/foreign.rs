@@ -42,7 +42,7 @@ fn every_value_and_function_of_the_guide_is_known_or_refused_by_name() {
     }
 }
 
-/// The words that are completed are words of the language, and the kinds kinds of probes.
+/// Every word that completion offers is a word of the language, and every kind is a kind of probe.
 #[test]
 fn every_word_that_is_completed_is_known() {
     for (name, end) in tried(crate::builtins::words()) {
@@ -108,7 +108,7 @@ fn every_kind_of_probe_of_the_guide_is_known_or_refused_by_name() {
     for name in tried(PROBES.split_whitespace()) {
         for probe in [format!("{name}:main {{ }}"), format!("{name} {{ }}")] {
             let problem = error(&probe).map(|error| error.problem);
-            // For these, the sentence about kinds of probes says enough.
+            // These are refused with the sentence about kinds of probes.
             let is_half = match name {
                 "BEGIN" | "END" | "begin" | "end" => probe.contains(':'),
                 "kprobe" | "kretprobe" | "interval" | "tracepoint" | "fentry" | "fexit" | "rawtracepoint"

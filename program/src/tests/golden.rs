@@ -217,8 +217,9 @@ fn every_error_is_shown() {
     for problem in all {
         let line = format!("error: {}", Parameters { words: &words }.sentence(problem));
         let is_shown = ERRORS.lines().any(|shown| shown == line);
-        // The console takes no line that is long enough for the first two. Other problems need a damaged image, too
-        // little memory, or functions that each compiler version compiles differently.
+        // `LongProgram` needs a longer line than the console accepts, and `Many` needs hundreds of clauses. The other
+        // problems need a damaged image, too little memory, or functions that each compiler version compiles
+        // differently.
         let cannot_be_shown = matches!(
             problem,
             Problem::LongProgram { .. }

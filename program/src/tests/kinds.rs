@@ -59,12 +59,12 @@ fn questions_about_types_are_answered_without_a_hit() {
     ]) {
         assert_eq!(value(expression), shown, "{expression}");
     }
-    // Nothing of it is evaluated.
+    // The operand of `sizeof` is not evaluated.
     assert_tried!(once("$x = 1; print(sizeof($x++)); print($x);", &[]), "8\n1\n");
-    // A variable has its type before the text that gives it one.
+    // A variable has its type even before the assignment that tells the type.
     let later = "let $v; if (is_str($v)) { @y = \"text\"; } else { @y = 1; } $v = \"a\"; print(@y); clear(@y);";
     assert_tried!(once(later, &[]), "@y: text\n");
-    // So does what is made of it.
+    // A value made from such a variable has its type early, too.
     for made in ["$w = $v;", "let $w; $w = $v;", "$w = ($v, 1).0;", "$w = (ncpus ? $v : $v);"] {
         let later = format!(
             "let $v; {made} if (is_str($w)) {{ @y = \"text\"; }} else {{ @y = 1; }} $v = \"a\"; print(@y); clear(@y);"
@@ -78,10 +78,10 @@ fn questions_about_types_are_answered_without_a_hit() {
     let grown = "@x = \"a\"; if (strcap(@x) < 10) { @y = 1; } else { @y = \"text\"; } @x = \"longer than 7\"; \
         print(@y); clear(@x); clear(@y);";
     assert_tried!(once(grown, &[]), "@y: text\n");
-    // A variable that nothing gives a type is a number.
+    // A variable without any assignment that tells its type is a number.
     assert_tried!(once("let $v; @z = sizeof($v); print(@z); clear(@z);", &[]), "@z: 8\n");
     assert_tried!(once("let $v; $v = $v + 1; @z = $v; $w = @z; let $u; $u = $w; @y = $u;", &[]), "@y: 1\n@z: 1\n");
-    // A distribution is none of these.
+    // A distribution is neither an integer nor a pointer.
     assert_tried!(once("@h = hist(1); print((is_integer(@h), is_ptr(@h))); clear(@h);", &[]), "(0, 0)\n");
     let later = "if (is_str(@v)) { @y = \"text\"; } else { @y = 1; } @v = \"a\"; print(@y); clear(@y); clear(@v);";
     assert_tried!(once(later, &[]), "@y: text\n");

@@ -47,7 +47,7 @@ impl Symbols for SimulatedImage {
 
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {
         let (path, wanted) = numbered(path);
-        // Memory for the answers of the image does not count against the program's.
+        // The memory for the answers of the image does not count as memory of the program.
         with_memory(usize::MAX, || {
             let meant = IMAGE.iter().filter(|(name, _)| matches(path, name));
             let meant = meant.filter(|&&(_, start)| wanted.is_none_or(|wanted| self.number(start).max(1) == wanted));
@@ -209,7 +209,7 @@ impl Machine for Task {
     }
 }
 
-/// Stands for masking interrupts, on a machine without interrupts.
+/// Masks interrupts, of which this machine has none.
 pub(crate) fn masked(action: &mut dyn FnMut()) {
     action();
 }
@@ -223,8 +223,8 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Loads a valid program. In Miri there is room for less, as a borrow of a table takes time for
-    /// each of its words.
+    /// Loads a valid program. In Miri the tables are small, because a borrow of a table takes time for each of its
+    /// words.
     pub fn new(program: &str) -> Self {
         let usual = Limits::usual(4);
         Self::within(

@@ -29,7 +29,7 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
         ("entry(@c, 7); @c[7] = add_one(@c[7]); print(@c[7]); clear(@c);", "@c[7]: 8\n"),
     ]) {
         assert_eq!(printed(&format!("{macros} kprobe:f {{ {body} }}"), &[&[]]), shown, "{body}");
-        // A macro may stand behind its use.
+        // A macro may stand after its use.
         assert_eq!(printed(&format!("kprobe:f {{ {body} }} {macros}"), &[&[]]), shown, "{body}");
     }
     for (program, why) in tried([

@@ -181,7 +181,7 @@ fn maps_keep_values_by_key() {
     bed.drain();
     bed.hit(0, &Task::with(&[3]));
     assert_eq!(bed.finish(), "1\n2\n1\n");
-    // Keys are found whichever CPU collected them, and a part of a key may be any value.
+    // A key is found from every CPU, not only from the CPU that collected it. A part of a key may be any value.
     let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
     bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
     bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });
@@ -335,7 +335,7 @@ fn histograms_divide_powers_of_two_by_bits() {
 
 "
     );
-    // As bpftrace abbreviates them: a power of 1024 only if the unit of the row is one.
+    // As in bpftrace, a bound is abbreviated only if the unit of its row is a power of 1024.
     for (bits, value, label) in tried([
         (0, 1024, "[1K, 2K)"),
         (3, 1024, "[1024, 1152)"),
@@ -431,7 +431,7 @@ fn what_is_collected_for_a_key_is_printed() {
             "@l[arg0] = lhist(5, 0, 10, 5); @l[8] = lhist(5, 0, 10, 5); print(@l[arg0]); clear(@l);",
             "@l[7] = lhist(5, 0, 10, 5);",
         ),
-        // A function is one key, whichever of its addresses were recorded.
+        // A function is one key, even if several of its addresses were recorded.
         ("@h[func] = hist(5); print(@h[func]); clear(@h);", "@h[func] = hist(5);"),
     ]) {
         assert_eq!(once(query, &[7]), once(whole, &[7]), "{query}");
@@ -479,7 +479,7 @@ fn stacks_that_find_no_place_are_counted_and_said() {
             let stack = Box::leak(Box::new([0x1004, 0x1110 + 4 * number]));
             bed.hit(0, &Task { stack, ..Task::with(&[]) });
         }
-        // A stack that has a place needs no other.
+        // A stack that is in the table needs no second place.
         bed.hit(0, &Task { stack: &[0x1004, 0x1110], ..Task::with(&[]) });
         let text = bed.finish();
         let counts = |count: &str| text.lines().filter(|line| line.ends_with(&format!("]: {count}"))).count() as u64;
@@ -561,7 +561,7 @@ fn keys_are_counted_and_asked_for() {
     bed.drain();
     bed.hit(0, &Task::with(&[3]));
     assert_eq!(bed.finish(), "1\n2\n1\n");
-    // Keys are found whichever CPU collected them.
+    // A key is found from every CPU, not only from the CPU that collected it.
     let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
     bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
     bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });

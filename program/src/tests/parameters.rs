@@ -71,7 +71,7 @@ fn words_that_do_not_fit_are_refused_by_their_number() {
         tree("$x = getopt(\"a\", \"b\");", &[&format!("--a={long}")]),
         Err(Problem::Parameter { number: 1, wanted: text })
     );
-    // However many there are.
+    // Every parameter of a long list is checked.
     let mut many = ["1"; 200];
     many[199] = "--b=5";
     assert_eq!(tree("$x = 1;", &many), Err(Problem::UnknownParameter { number: 200 }));

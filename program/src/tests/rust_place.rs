@@ -133,8 +133,8 @@ fn memory(register: u8, offset: i32) -> ValuePlace {
     ValuePlace::Memory { register, offset }
 }
 
-/// Copies: the function that is copied, the function that contains the copy, the instruction at which it is entered, and
-/// its first instruction. The last one begins with a loop, and follows another copy of its function.
+/// Copies: the copied function, the function that contains the copy, the instruction at which the copy is entered, and
+/// its first instruction. The last copy begins with a loop, and follows another copy of its function.
 pub(super) const COPIES: [(&str, u64, u64, u64); 3] = [
     ("net::step", 0x1100, 0x1120, 0x1120),
     ("net::step", 0x1200, 0x1210, 0x1210),
@@ -162,7 +162,7 @@ fn inlined() -> Vec<Inlined> {
     ]
 }
 
-/// A copy of `net::step`, where its variables are in these places.
+/// A copy of `net::step` with its variables in these places.
 fn step(instructions: Range<u32>, places: [ValuePlace; 3]) -> InlinedCopy {
     let all = [0, 1, 3].into_iter().zip(places);
     let variable =
@@ -182,7 +182,7 @@ fn copies_of_send() -> Vec<InlinedCopy> {
     vec![outer, inner, again(0x40..0x48), again(0x48..0x50)]
 }
 
-/// The state at a copy of `net::step`, of which `address` is an instruction.
+/// The state at the instruction `address` of a copy of `net::step`.
 fn in_copy(address: u64) -> Task {
     let mut task = call();
     (task.function, task.registers[20], task.registers[29]) = (address, 0x8000 - 4, 0x8000);
@@ -194,13 +194,13 @@ fn in_copy(address: u64) -> Task {
 #[test]
 fn variables_of_an_inlined_copy_are_those_of_its_function() {
     let at = |probe: &str, address, body: &str| printed_at(probe, body, &in_copy(address));
-    // The innermost copy that has a variable of the name, in the place that it has there.
+    // The variable is that of the innermost copy that has one of the name, in its place at the instruction.
     assert_eq!(at("kprobe:net::send+16", 0x1210, "print(args.level);"), "-3\n");
     assert_eq!(at("kprobe:net::send+48", 0x1230, "print(args.level);"), "-2\n");
     assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args.level);"), "9\n");
     assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args.header.len); print(locals.whole.len);"), "300\n300\n");
     assert_eq!(at("kprobe:net::send+40", 0x1228, "print(args);"), "{ .level = 9 }\n");
-    // Copies that have it in different places: a register and memory, two registers, and memory and a pair.
+    // The copies have the variables in different places: a register and memory, two registers, and memory and a pair.
     let entry = "inline:net::step:entry";
     for (address, level) in [(0x1210, -3), (0x1120, -2)] {
         let header = "Header { len: 300, level: -2, state: Gone, last: true, next: None }";
@@ -520,7 +520,7 @@ fn values_of_rust_have_the_sizes_and_the_classes_of_their_types() {
     assert_tried!(printed("print(bswap(args.level) == 0xfeff);"), "1\n");
     assert_tried!(printed("print(bswap(args.header.state));"), "255\n");
     assert_eq!(read("print(bswap(args.always) == 0x7000000);"), "1\n");
-    // A reference to a struct is an address, and a reference to such a reference is what it refers to.
+    // A reference to a struct is an address. A reference to such a reference is the value that it leads to.
     assert_eq!(read("print((bswap(args.port) == 0x2080000000000000, is_ptr(args.port)));"), "(1, 1)\n");
     assert_eq!(read("print((args.port_twice, bswap(args.port_twice), is_ptr(args.port_twice)));"), "(511, 65281, 0)\n");
     assert_eq!(read("print((args.twice == 0xfffe01ff, is_integer(args.twice), sizeof(args.twice)));"), "(1, 1, 8)\n");
@@ -631,7 +631,7 @@ fn fields_of_a_variant_are_there_in_values_of_that_variant() {
     assert_tried!(at("print(args.header.next.Some.0 == 0x8000);", &task), "1\n");
     assert_tried!(at("print(args.header.next.Some.0.next.Some.0.level);", &task), "-2\n");
     assert_tried!(at("print((sizeof(args.message.Move.x), sizeof(args.message.Quit)));", &call()), "(4, 8)\n");
-    // Another variant ends the clause, where the field is named. Other clauses run.
+    // At another variant, the clause ends where it names the field. Other clauses run.
     for body in tried(["print(args.message.Move.x)", "@a = count(); @b[args.message.Move.x] = count()"]) {
         let shown = at(&std::format!("print(1); if (1) {{ {body}; }} print(2);"), &call());
         assert!(shown.starts_with("1\n") && !shown.contains('2'), "{body}: {shown}");
@@ -643,14 +643,14 @@ fn fields_of_a_variant_are_there_in_values_of_that_variant() {
         bed.finish()
     };
     assert_eq!((run(&task), run(&call())), ("1\n2\n".to_string(), "2\n".to_string()));
-    // It is not read where an operator has decided already, nor in a branch that is not taken.
+    // The field is not read if the left side of an operator decides, nor in a branch that is not taken.
     for condition in
         tried(["args.message is Move && args.message.Move.x", "!(args.message is Quit || args.message.Move.x)"])
     {
         assert_eq!(at(&std::format!("print(({condition}) == 0); print(3);"), &call()), "1\n3\n", "{condition}");
     }
     assert_tried!(at("if (args.message is Move) { print(args.message.Move.x); } print(3);", &call()), "3\n");
-    // A tag that no variant has is none of them, unless all other tags stand for one.
+    // A tag that no variant has selects none, unless a variant owns all other tags.
     task.registers[5] = 9;
     assert_eq!(at("print(1); print(args.message.Move.x);", &task), "1\n");
     assert_eq!(at("print(1); print(args.message.Quit);", &task), "1\n");

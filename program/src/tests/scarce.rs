@@ -1,4 +1,4 @@
-//! For every allocation that may fail: a program is parsed, checked, loaded and reported on, or there is an
+//! Lets each allocation fail in turn: a program is parsed, checked, loaded and reported on, or there is an
 //! out-of-memory error.
 
 use std::string::String;
@@ -79,7 +79,7 @@ fn what_a_program_keeps_is_there_or_it_is_not_loaded() {
     }
 }
 
-/// Output that there is no memory to write is written later, or an error reports its loss.
+/// Output that cannot be written for lack of memory is written later, or an error reports its loss.
 #[test]
 fn a_report_is_whole_or_an_error() {
     let programs = PROGRAMS.iter().flat_map(|&text| [(text, OutputFormat::Text), (text, OutputFormat::Json)]);

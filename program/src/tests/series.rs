@@ -1,4 +1,4 @@
-//! Time series, as they are printed.
+//! Time series in the output.
 
 use std::format;
 use std::string::String;
@@ -50,7 +50,7 @@ fn what_is_older_than_the_intervals_is_not_shown() {
     let hits = [(0, 1_000_000, 1), (1, 2_000_000, 2), (0, 2_999_999, 3), (1, 5_000_000, 4)];
     assert_eq!(shown(5, &hits), "00:00:00.001=1 00:00:00.002=5 00:00:00.003=- 00:00:00.004=- 00:00:00.005=4 ");
     assert_eq!(shown(4, &hits), "00:00:00.002=5 00:00:00.003=- 00:00:00.004=- 00:00:00.005=4 ");
-    // The old values of one CPU are in places that the other CPU has not used again.
+    // CPU 0 still holds old values, because it has not used their places again. They are left out.
     assert_eq!(shown(3, &hits), "00:00:00.005=4 ");
     assert_eq!(shown(1, &hits), "00:00:00.005=4 ");
 }

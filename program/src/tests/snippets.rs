@@ -1,4 +1,4 @@
-//! The steps that clauses compile to for stubs. The target tests check what the steps do.
+//! The steps that clauses compile to for stubs. The tests on the target execute the steps.
 
 use std::boxed::Box;
 use std::string::{String, ToString};

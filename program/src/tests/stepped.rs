@@ -1,7 +1,7 @@
 //! Executes programs as snippets, step by step on the real store, and compares the maps with those of the interpreter.
 //!
-//! The simulated CPU knows the instructions that snippets use. It also checks the rules for leaving a snippet: a locked
-//! bucket is unlocked, and nothing is changed before a hit is left to the handler.
+//! The simulated CPU knows the instructions that snippets use. It also checks the rules for the end of a snippet: a
+//! locked bucket is unlocked, and a hit that is left to the handler has changed nothing.
 
 use std::boxed::Box;
 use std::format;
@@ -120,7 +120,8 @@ impl Cpu {
             _ if word & !31 == 0xd53b_e040 => return self.set(d, self.counter),
             _ if word & 0xffff_fc00 == 0xc89f_fc00 => {
                 assert_eq!((self.held.take(), d), (Some(one), 31), "lets go of what it does not hold");
-                // SAFETY: the bucket was locked by a store to it, so the address is valid.
+                // SAFETY: `one` is the address of the bucket that the snippet holds, which is in a table of the store,
+                // and the store lives while the test runs.
                 return unsafe { super::stepped::word(one).write(0) };
             }
             _ if word & 0xffe0_fc1f == 0xf820_001f => {
@@ -154,7 +155,8 @@ impl Cpu {
                 self.store(at, x(d));
                 return self.store(at + 8, second);
             }
-            // SAFETY: as in `load`, steps load only from memory of the store and from the thread's state.
+            // SAFETY: steps load only from memory of the store and from the thread's state, both of which are valid
+            // while the test runs.
             0x3940_0000 => return self.set(d, unsafe { super::stepped::word(address).cast::<u8>().read() }.into()),
             0x9100_0000 => return self.set(d, address.wrapping_add(immediate)),
             0xd100_0000 => return self.set(d, address.wrapping_sub(immediate)),
@@ -222,7 +224,7 @@ impl Cpu {
                     let bucket = self.x[usize::from(base)];
                     assert_eq!(self.held.replace(bucket), None);
                     assert_eq!(self.load(bucket), 0);
-                    // SAFETY: the bucket is in a table of the store.
+                    // SAFETY: the address is that of a bucket in a table of the store, which lives while the test runs.
                     unsafe { word(bucket).write(1) };
                     self.set(was.into(), 0);
                 }

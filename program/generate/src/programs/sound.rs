@@ -201,7 +201,7 @@ pub fn sound(random: &mut Random) -> String {
     }
 }
 
-/// Returns such a program, which may be nested too deeply.
+/// Returns a program for [`sound`] that may be nested too deeply.
 fn program(random: &mut Random) -> String {
     let predicate = match random.below(3) {
         0 => format!("/{}/ ", pure(random, 3)),
