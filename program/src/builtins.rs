@@ -1,4 +1,4 @@
-//! The builtins: words, of the hit or of the machine, and calls. A row for each.
+//! The tables of the builtins: words for values of the hit or of the machine, and calls.
 
 use kprobes_symbols::distance::nearest;
 use kprobes_vm::ir::{Builtin, Type};
@@ -13,14 +13,14 @@ pub(crate) struct BuiltinWord {
     pub value: BuiltinValue,
 }
 
-/// What the value of a builtin is.
+/// The value of a builtin word.
 #[derive(Clone, Copy)]
 pub(crate) enum BuiltinValue {
-    /// What an op loads.
+    /// A value that an op loads.
     Loaded {
         of: Type,
         what: Builtin,
-        /// Whether it has no meaning in a clause without a hit, such as `BEGIN`.
+        /// Whether only clauses at hits have the value: `BEGIN` does not.
         needs_hit: bool,
     },
     /// The name of the task.
@@ -54,12 +54,12 @@ pub(crate) const BUILTIN_WORDS: [BuiltinWord; 14] = [
     BuiltinWord { name: "default_str_length", value: BuiltinValue::TextLength },
 ];
 
-/// Returns whether this name may be written as a call without arguments, as bpftrace has it.
+/// Returns whether this name may be written as a call without arguments, as in bpftrace.
 pub(crate) fn is_callable(name: &str) -> bool {
     BUILTIN_WORDS.iter().any(|word| word.name == name)
 }
 
-/// What can be called by a name: what the call is for, the name, and the numbers of arguments that it may have.
+/// A call: its role, its name, and the minimum and the maximum number of arguments.
 pub(crate) struct Callable {
     pub role: Role,
     pub name: &'static str,
@@ -70,11 +70,11 @@ pub(crate) struct Callable {
 /// What a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Its value. `check::call` compiles it; the parser replaces `getopt`.
+    /// Its value. `check::call` compiles the call, except for `getopt`, which the parser replaces.
     Value,
-    /// Its effect, without a value. `check::action` compiles it.
+    /// Its effect. `check::action` compiles the call, which has no value.
     Action,
-    /// To be assigned to a map, which collects its argument. `check::action` compiles it.
+    /// Assignment to a map, which collects the argument. `check::action` compiles the call.
     Aggregate,
 }
 
@@ -84,7 +84,7 @@ impl Callable {
         if (self.least..=self.most).contains(&arguments) { Ok(()) } else { Err(self.miscounted()) }
     }
 
-    /// The problem with another number of arguments.
+    /// Returns the problem with another number of arguments.
     pub fn miscounted(&self) -> Problem {
         Problem::ArgumentCount { least: self.least, most: self.most }
     }
@@ -102,7 +102,8 @@ const fn aggregate(name: &'static str, least: usize, most: usize) -> Callable {
     Callable { role: Role::Aggregate, name, least, most }
 }
 
-/// What can be called with arguments. The words of [`BUILTIN_WORDS`] and [`WORDS`] may be called without any.
+/// The calls, except those of words: [`is_callable`] tells which words may be called without arguments, and
+/// `check::call` has the arguments of `kstack` and `nsecs`.
 pub(crate) static CALLABLES: [Callable; 53] = [
     value("str", 1, 2),
     value("kaddr", 1, 1),
@@ -164,7 +165,7 @@ pub(crate) fn find(role: Role, name: &str) -> Option<&'static Callable> {
     CALLABLES.iter().find(|call| call.role == role && call.name == name)
 }
 
-/// Returns the problem with a call that has no value with its arguments. `None` if no call has this name.
+/// Returns the problem with the call `name` where a value is expected. `None` if no call has this name.
 pub(crate) fn not_a_value(name: &str) -> Option<Problem> {
     // `delete` is a value and an action.
     let problem = CALLABLES.iter().rfind(|call| call.name == name).map(|call| match call.role {
@@ -175,13 +176,14 @@ pub(crate) fn not_a_value(name: &str) -> Option<Problem> {
     problem.or_else(|| is_callable(name).then_some(Problem::ArgumentCount { least: 0, most: 0 }))
 }
 
-/// The other builtins that are a word.
+/// The builtin words that are not in [`BUILTIN_WORDS`], besides `arg0` to `arg7`.
 const WORDS: [&str; 3] = ["kstack", "args", "locals"];
 
-/// The words that begin a statement.
+/// The keywords of statements.
 const KEYWORDS: [&str; 9] = ["if", "else", "unroll", "while", "for", "break", "continue", "let", "return"];
 
-/// Returns all words of a clause: builtins, functions and keywords, each with what follows it, a `(` or nothing.
+/// Returns all words of a clause: builtins, functions and keywords, each with the text that follows it: a `(` or
+/// nothing.
 pub fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
     values().chain(KEYWORDS).map(|name| (name, "")).chain(functions().map(|name| (name, "(")))
 }
@@ -194,14 +196,14 @@ fn functions() -> impl Iterator<Item = &'static str> {
     CALLABLES.iter().map(|call| call.name)
 }
 
-/// Returns the names of the calls with this role. For programs that are made at random.
+/// Returns the names of the calls with this role. For random programs.
 #[doc(hidden)]
 pub fn calls(role: Role) -> impl Iterator<Item = &'static str> + Clone {
     CALLABLES.iter().filter(move |call| call.role == role).map(|call| call.name)
 }
 
-/// Returns the problem with `name`, which is no value: it is a function, or the nearest value, otherwise that it is
-/// unknown.
+/// Returns the problem with `name`, which is no value: the missing parentheses of a function, otherwise the nearest
+/// value, otherwise that the word is unknown.
 pub(crate) fn unknown_value(name: &str) -> Problem {
     if functions().any(|function| function == name) {
         return Problem::Parentheses;
@@ -209,13 +211,13 @@ pub(crate) fn unknown_value(name: &str) -> Problem {
     nearest(name, values(), 3).map_or(Problem::Word, |meant| Problem::Meant { meant })
 }
 
-/// Returns the problem with `name`, which is no function: the nearest one, otherwise that it is unknown.
+/// Returns the problem with `name`, which is no function: the nearest function, otherwise that the function is unknown.
 pub(crate) fn unknown_function(name: &str) -> Problem {
     nearest(name, functions(), 3).map_or(Problem::Function, |meant| Problem::Meant { meant })
 }
 
 /// Returns the names of the builtins that an op loads; with `numbers`, only of those that are a number in every clause.
-/// For programs that are made at random.
+/// For random programs.
 #[doc(hidden)]
 pub fn names(numbers: bool) -> impl Iterator<Item = &'static str> {
     BUILTIN_WORDS.iter().filter_map(move |word| match word.value {

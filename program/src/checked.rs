@@ -60,7 +60,7 @@ pub struct Shape {
     pub parts: Vec<Type>,
     /// The names of the parts of a record; none for others.
     pub names: Vec<String>,
-    /// The size of an element of an array, in bytes; 0 for others. Each element takes a word here.
+    /// The size of an element of an array, in bytes; 0 for others. In a program, each element takes a word.
     pub element_bytes: u8,
 }
 
@@ -163,12 +163,12 @@ pub enum Action {
         /// The number of the map.
         map: u8,
     },
-    /// The output ends here, as the program does: `exit`.
+    /// `exit`: the output of the program ends here.
     Exit,
 }
 
 /// The exit status of a program that has ended because an assertion did not hold.
 pub const ASSERTION_STATUS: u8 = 6;
-/// The exit statuses besides 0 that a program can ask for. The lower ones are those of the command on the host, and the
-/// higher ones those of shells.
+/// The exit statuses besides 0 that a program can ask for. The command on the host uses lower statuses, and shells use
+/// higher ones.
 pub const EXIT_STATUSES: core::ops::RangeInclusive<u64> = 10..=125;

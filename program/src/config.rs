@@ -1,7 +1,7 @@
 //! The settings at the top of a program: `config = { max_map_keys = 100; print_maps_on_exit = false }`.
 //!
-//! The names are those of bpftrace, also as its environment variables have them. Settings about user space and about
-//! BPF have no meaning here: they are taken, so that a program runs unchanged.
+//! The names are bpftrace's; the names of its environment variables, such as `BPFTRACE_MAX_MAP_KEYS`, are accepted,
+//! too. Settings about user space and about BPF are ignored, so that a program of bpftrace runs unchanged.
 
 use kprobes_vm::maps::KEYS_MAX;
 
@@ -22,7 +22,7 @@ pub struct Config {
     pub probes: Option<usize>,
     /// The length of a string that is read without a length, in bytes.
     pub text_length: u8,
-    /// What happens to a probe that reaches nothing.
+    /// The treatment of a probe that reaches nothing.
     pub missing: Missing,
     /// Whether the maps are shown at the end.
     pub shows_maps: bool,
@@ -44,14 +44,14 @@ impl Default for Config {
     }
 }
 
-/// What happens to a probe that reaches nothing.
+/// The treatment of a probe that reaches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The program is refused.
     Error,
-    /// A line says so.
+    /// A line of output reports the probe.
     Warning,
-    /// Nothing.
+    /// The probe is left out without a report.
     Ignored,
 }
 
@@ -114,7 +114,7 @@ impl StackMode {
 /// The maximum number of pages for the output of each CPU.
 const PAGES_MAX: usize = 4096;
 
-/// Settings that are taken without an effect.
+/// Settings that are accepted and ignored.
 const TAKEN: [&str; 8] = [
     "cache_user_symbols",
     "cpp_demangle",

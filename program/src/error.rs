@@ -252,7 +252,7 @@ impl Listed {
 
 impl fmt::Display for Listed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// The number of names that a sentence lists at most.
+        /// The maximum number of names in a sentence.
         const MOST: usize = 8;
         let mut before = "";
         for number in 0..MOST {
@@ -316,9 +316,9 @@ pub enum Problem {
     Profile,
     /// A `software` with an unknown event, or an invalid count.
     SoftwareEvent,
-    /// After `hardware:`, there is no event that can be counted.
+    /// A `hardware:` with an unknown event.
     HardwareEvent,
-    /// The number of events of a `hardware:` is out of range.
+    /// A `hardware:` with an invalid number of events.
     HardwareCount,
     /// `inline` with neither `entry` nor `return`.
     InlineWhere,
@@ -392,9 +392,9 @@ pub enum Problem {
     NoTarget,
     /// An expression statement without effect.
     Useless,
-    /// The name of a value, a function or a kind of probe is unknown, but near to one that there is.
+    /// The name of a value, a function or a kind of probe is unknown, but similar to a known one.
     Meant {
-        /// The name that there is.
+        /// The known name.
         meant: &'static str,
     },
     /// A number with a fraction.
@@ -473,7 +473,7 @@ pub enum Problem {
     NotConstant,
     /// A `static_assert` whose condition is false.
     Asserted,
-    /// A `fail` that no condition takes out of the program.
+    /// A `fail` in code that is not ruled out at compile time.
     Failed,
     /// A clock that the kernel does not have.
     Clock,
@@ -682,7 +682,7 @@ pub enum Problem {
         /// The maximum.
         most: usize,
     },
-    /// A clause of too many expressions, each as often as it is compiled.
+    /// A clause of too many expressions. An expression counts each time that it is compiled.
     LongExpressions {
         /// The maximum.
         most: usize,

@@ -29,11 +29,11 @@
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
-// The generator of programs, which is a module of the tests, names this crate as its other users do.
+// The generator of random programs is included in the tests as a module, and names this crate like its other users.
 #[cfg(test)]
 extern crate self as kprobes_program;
 
-// The builtins, words and calls, a row for each.
+// For the console, which completes their names, and for random programs.
 #[doc(hidden)]
 pub mod builtins;
 pub mod check;

@@ -112,7 +112,7 @@ mod tests {
             [1K, 2K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\
             [2K, 4K)               0 |                                                    |\n\
             [4K, 8K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n";
-        // The inner call is one of another function, a recursive one, or a tail call to either.
+        // The inner call is a call of another function, a recursive call, or a tail call of either.
         for (inner, stack_pointer) in tried([(0x1100, 0x8010), (0x1000, 0x8010), (0x1100, 0x8020), (0x1000, 0x8020)]) {
             let found = latency(&[
                 (0, 10_000, 0x1000, 0x8020),

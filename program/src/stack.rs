@@ -1,10 +1,10 @@
-//! Bounds the stack that the recursion of the parser and the checker takes. The text of a program decides how deep it
-//! goes, and the compiler how large the frames are, so the stack itself is measured.
+//! Bounds the stack that the recursion of the parser and the checker takes. The depth depends on the program, and the
+//! size of the frames on the compiler, so the stack itself is measured.
 
 use core::hint::black_box;
 
-/// The stack that recursion may take, in bytes. On bare metal, what is called before it begins and at its end takes less
-/// than 5 KiB more; the stacks of a host are large.
+/// The stack that recursion may take, in bytes. On bare metal, the calls before the recursion and at its end take less
+/// than 5 KiB more. The stacks of a host are large.
 const ROOM: usize = if cfg!(target_os = "none") { 20 << 10 } else { 512 << 10 };
 
 /// The place on the stack at which recursion begins.
@@ -12,14 +12,14 @@ const ROOM: usize = if cfg!(target_os = "none") { 20 << 10 } else { 512 << 10 };
 pub(crate) struct StackBound(usize);
 
 impl StackBound {
-    /// Returns the bound of what the caller calls.
+    /// Returns a bound for recursion that begins here.
     pub fn here() -> Self {
         Self(address())
     }
 
-    /// Returns whether recursion has taken its room.
+    /// Returns whether the recursion has taken `ROOM` bytes.
     pub fn is_reached(self) -> bool {
-        // Miri gives local variables any addresses.
+        // In Miri, the addresses of local variables tell nothing about the stack.
         !cfg!(miri) && self.0.saturating_sub(address()) > ROOM
     }
 }

@@ -11,7 +11,7 @@ use crate::checked::{Block, RustValue};
 
 /// The maximum nesting of values.
 const NESTED_MAX: usize = 16;
-/// Replaces a part that was not captured because there is too much.
+/// Replaces a part that was not captured because the value is too large.
 const MORE: &str = "…";
 /// Replaces a part that could not be read.
 const FAULT: &str = "(fault)";
@@ -309,7 +309,7 @@ impl CapturedValue<'_> {
         out.write_char('"')?;
         for chunk in bytes.utf8_chunks() {
             for character in chunk.valid().chars() {
-                // In a string a `'` is not escaped, as `Debug` for `str` does it.
+                // In a string, `'` is not escaped, as in `Debug` for `str`.
                 match character {
                     '\'' => out.write_char(character)?,
                     _ => write!(out, "{}", character.escape_debug())?,

@@ -111,7 +111,7 @@ pub(super) fn write_linear(
     write(counts, divisor, label, out)
 }
 
-/// A bound, abbreviated with a suffix if the steps are multiples of 1024.
+/// A bound. It is abbreviated with `K` or `M` if the step is a multiple of 1024.
 struct Bound {
     bound: i128,
     step: i64,

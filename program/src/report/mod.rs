@@ -1,7 +1,7 @@
 //! Writes the output and the maps of a program, as text in bpftrace's layout or as JSON in bpftrace's form.
 //!
 //! This code runs in a task: it allocates, and its time is not bounded. Without memory it returns the error of a
-//! writer; what precedes has been written then.
+//! writer, after the output that it has written so far.
 
 mod debug;
 mod entries;
@@ -38,8 +38,8 @@ pub trait Names {
     /// at which it begins.
     fn symbol(&self, address: u64) -> Option<(&str, u64)>;
 
-    /// Returns the number of that function among the functions with the same path, in the order of their addresses,
-    /// from 1. Returns 0 if no other function has its path.
+    /// Returns the number of the function that contains this virtual address among the functions with the same path, in
+    /// the order of their addresses, from 1. Returns 0 if no other function has its path.
     fn number(&self, _address: u64) -> usize {
         0
     }
@@ -103,8 +103,8 @@ struct Reporter<'a> {
 }
 
 /// Writes the output that `program` has produced since the last call and before this one, and carries out the actions
-/// it requested: prints and clears its maps, in steps within calls of `masked`. Output of one CPU is in its order.
-/// Output of several CPUs is merged by time as far as it is available. Returns whether the program asked to exit;
+/// it requested: prints and clears its maps, in steps within calls of `masked`. Output of one CPU stays in order.
+/// Output of several CPUs is merged by time, as far as it has been written. Returns whether the program asked to exit;
 /// output after that request is not written.
 ///
 /// # Errors
@@ -119,7 +119,7 @@ pub fn drain(
     out: &mut dyn Write,
 ) -> Result<bool, fmt::Error> {
     let reporter = Reporter { program, store, names, masked, format };
-    // The program may trace the writing itself and produce more output: that is left to the next call.
+    // The program may trace the writing itself, which produces more output. The next call writes that.
     let ends = store.output_ends()?;
     while let Some(record) = store.take_record(&ends)? {
         match program.actions.get(usize::from(record.action)) {

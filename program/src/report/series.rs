@@ -14,8 +14,8 @@ const COLUMNS: usize = 53;
 /// An interval: its start in nanoseconds since the start of the machine, and its value, if it has one.
 pub(super) type SeriesInterval = (u64, Option<i128>);
 
-/// Returns the intervals of a series, from the first to the last that have values. A place whose interval is older than
-/// the last ones has not been used again.
+/// Returns the intervals of a series, from the first to the last that have values. A place may still hold an older
+/// interval than the series shows; it is left out.
 pub(super) fn intervals(series: &Series, words: &[u64]) -> Result<Vec<SeriesInterval>, OutOfMemory> {
     let places = 0..words.len() / INTERVAL_WORDS;
     let mut known = fallible::collect(places.filter_map(|place| series.interval(words, place)))?;
@@ -30,7 +30,7 @@ pub(super) fn intervals(series: &Series, words: &[u64]) -> Result<Vec<SeriesInte
     }))
 }
 
-/// Writes the date and the time at which an interval starts, as exact as it is.
+/// Writes the date and the time at which an interval starts, to the nanosecond.
 pub(super) fn write_date(start: u64, out: &mut dyn Write) -> fmt::Result {
     time::write("%F %H:%M:%S", start, out)?;
     write!(out, ".{:09}", start % 1_000_000_000)
@@ -45,7 +45,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Returns the clock that is as exact as the length of the intervals asks for.
+    /// Returns the clock with the number of digits that the length of the intervals needs.
     fn of(series: &Series) -> Self {
         let (name, digits) = match series.interval {
             length if length.is_multiple_of(1_000_000_000) => ("hh:mm:ss", 0),
