@@ -1,4 +1,4 @@
-//! Runs the clauses that belong to no hit: a task runs them, with interrupts masked as they are at a hit.
+//! Runs the clauses that belong to no hit. A task runs them, with interrupts masked as at a hit.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::host::{Task, host};
 use crate::{host, time};
 
-/// The longest sleep of the task between checks whether the program has ended.
+/// The maximum time that the task sleeps between checks whether the program has ended.
 const NAP: Duration = Duration::from_millis(20);
 
 /// Runs once each clause of `shared` whose probe satisfies `wanted`, in the order of the text.
@@ -25,8 +25,8 @@ pub(super) fn run(shared: &Shared, wanted: impl Fn(&Probe) -> bool) {
     }
 }
 
-/// Runs the clause with all interrupts masked. Otherwise the handler of a fast interrupt could hit a probe whose clause
-/// waits forever for a lock that this clause holds.
+/// Runs the clause with all interrupts masked. Otherwise an interrupt handler could hit a probe whose clause waits
+/// forever for a lock that this clause holds.
 fn run_masked(shared: &Shared, clause: usize, name: usize) {
     host::masked(&mut || hit::run_alone(shared, clause, name as u64));
 }
@@ -93,8 +93,8 @@ impl Intervals {
     }
 }
 
-/// Runs once each clause that is due. Periods that were missed up to the end of the program are not made up for, but
-/// counted. Returns how long to wait until the next call at most, or `None` if the program has ended.
+/// Runs once each clause that is due. Periods that were missed up to the end of the program are counted, and their runs
+/// are not made up for. Returns the maximum time until the next call, or `None` if the program has ended.
 fn run_due(shared: &Shared, intervals: &mut [Interval]) -> Option<Duration> {
     let end = shared.end();
     let now = time::nanoseconds().min(end);

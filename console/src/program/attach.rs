@@ -1,5 +1,5 @@
-//! Registers the probes of a program. All are registered before the first is enabled, so that probes that are
-//! impossible are known before the program has any effect.
+//! Registers the probes of a program. All are registered before the first is enabled, so that impossible probes are
+//! known before the program has any effect.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -36,7 +36,7 @@ pub(super) struct AttachedProbes {
     pub refused: Refused,
 }
 
-/// Numbers of hits and returns that no handler has seen.
+/// The numbers of hits and returns that no handler has seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unseen {
     /// The number of missed hits.
@@ -60,15 +60,17 @@ impl From<OutOfMemory> for AttachError {
     }
 }
 
-// SAFETY: an armed clause is never changed, and points to a `Shared`, which all CPUs may use.
+// SAFETY: an armed clause does not change after it is made, and its pointer leads to a `Shared`, which is `Sync` and
+// outlives the clause: see `attach`.
 unsafe impl Send for ArmedClause {}
-// SAFETY: an armed clause is never changed, and points to a `Shared`, which all CPUs may use.
+// SAFETY: an armed clause does not change after it is made, and its pointer leads to a `Shared`, which is `Sync` and
+// outlives the clause: see `attach`.
 unsafe impl Sync for ArmedClause {}
 
 /// Registers disabled probes that run the clauses of `shared` at all `places` that can be probed. Clauses are compiled,
-/// unless `is_interpreted`. Where a clause has a snippet in `snippets`, the stub of the probe runs the snippet and
-/// usually needs no call. A clause whose probe depends on registers to tell whether a function is left is always
-/// interpreted.
+/// unless `is_interpreted`. If a clause has a snippet in `snippets`, the stub of the probe runs the snippet and usually
+/// needs no call. At an instruction that leaves its function or an inlined copy only under a condition, the clause is
+/// always interpreted.
 ///
 /// # Errors
 ///
@@ -110,7 +112,7 @@ pub(super) unsafe fn attach(
             Way::Kretprobe => {
                 let handler = clauses.returned(place.clause).unwrap_or(INTERPRETER.returned);
                 let kretprobe = Kretprobe::at(place.address).handler(handler).data(data).disabled();
-                // SAFETY: the caller guarantees that `shared` is valid (see # Safety).
+                // SAFETY: the caller guarantees that `shared` points to a valid `Shared` (see # Safety).
                 let kretprobe = match wants_result(unsafe { &(*shared).program.code }, place.clause) {
                     true => kretprobe.entry(INTERPRETER.called).data_words(1),
                     false => kretprobe,
@@ -202,8 +204,8 @@ impl AttachedProbes {
         self.armed.iter().filter(|armed| armed.clause == clause).count()
     }
 
-    /// Enables all probes. They are enabled together, because the code that enables a probe would otherwise hit those
-    /// that are enabled already.
+    /// Enables all probes. They are enabled together: otherwise the code that enables a probe would hit the probes that
+    /// are already enabled.
     ///
     /// # Errors
     ///
@@ -232,7 +234,7 @@ impl AttachedProbes {
 }
 
 impl Drop for AttachedProbes {
-    /// Unregisters all probes together. One by one, each would hold all CPUs.
+    /// Unregisters all probes together. One by one, each removal would hold all CPUs.
     fn drop(&mut self) {
         self.unregister();
     }

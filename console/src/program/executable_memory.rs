@@ -1,5 +1,5 @@
-//! Executable memory for code that is generated at run time. Memory stays executable once it is mapped so. Memory that
-//! a program no longer needs is therefore kept for the next one.
+//! Executable memory for code that is generated at run time. Memory is never made non-executable again, so the memory
+//! of an ended program is kept for the next one.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -32,7 +32,7 @@ impl Free {
         self.reserved = self.reserved.saturating_sub(count);
     }
 
-    /// Takes `bytes` bytes from the first range that has as many.
+    /// Takes `bytes` bytes from the first range that is large enough.
     fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
         let at = self.stretches.iter().position(|(start, end)| end - start >= bytes)?;
         let (start, end) = self.stretches[at];
@@ -76,13 +76,14 @@ mod target {
 
     /// The unit in which executable memory is allocated, in bytes.
     const PAGE_SIZE: usize = 4096;
-    /// The alignment of handlers, in bytes. Literals of this size follow the instructions.
+    /// The alignment of handlers, in bytes. It is the size of the literals after the instructions.
     const ALIGNMENT: usize = 8;
 
     /// Executable memory that no program uses.
     static FREE: Lock<Free> = Lock::new(Free::new());
 
-    /// Instructions in executable memory, which is returned when this is dropped. Branch targets are not checked there.
+    /// Instructions in executable memory, which is given back when this is dropped. The memory is not guarded: the CPU
+    /// does not check branch targets there.
     #[derive(Debug)]
     pub struct ExecutableMemory(Range<usize>);
 

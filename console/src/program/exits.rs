@@ -13,12 +13,13 @@ use aarch64_kprobes::insn::{self, Indirect, Op, Verdict};
 pub enum Exit {
     /// The instruction always leaves the function.
     Always,
-    /// The instruction leaves the function if the condition of this branch holds: the target is outside.
+    /// The instruction leaves the function, or passes into or out of an inlined copy, if the condition of this branch
+    /// holds.
     Conditional(Op),
-    /// The instruction leaves the function if the condition of this branch does not hold.
+    /// The instruction passes into or out of an inlined copy if the condition of this branch does not hold.
     Unless(Op),
-    /// The instruction leaves the function if the register holds an address outside of it: a tail call through a
-    /// pointer, otherwise a jump table.
+    /// The instruction leaves the function if the register holds an address outside of it, as in a tail call through a
+    /// pointer. Otherwise it is a jump by a table.
     Register(u8),
 }
 

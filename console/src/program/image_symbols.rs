@@ -17,7 +17,7 @@ use super::resolve::ResolvedProbes;
 use crate::frame::Frames;
 use crate::{source_lines, symbol, types};
 
-/// The functions and statics of the image, for the checker.
+/// The functions and statics of the image. The field has the inlined copies.
 pub(super) struct ImageSymbols<'a>(pub &'a CopyTable);
 
 impl Symbols for ImageSymbols<'_> {

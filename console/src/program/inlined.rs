@@ -1,7 +1,7 @@
 //! Inlined copies of functions, from the table of the image.
 //!
-//! Programs know functions by their addresses, but a function that is inlined everywhere has none. Such a function is
-//! represented by an address in the table of copies, where no instruction is. In this module, the *value* of a function
+//! Programs know functions by their addresses, but a function that is inlined everywhere has none. An address in the
+//! tables of the image, where no instruction is, represents such a function. In this module, the *value* of a function
 //! is the address that represents it.
 
 use alloc::string::String;
@@ -32,7 +32,7 @@ pub(super) struct CopyBoundary {
 
 /// A copy, at its entry or its exit.
 pub(super) struct FoundCopy {
-    /// The value of the function, and that of the function that contains the copy in the source.
+    /// The value of the function, and the value of the function that contains the copy in the source.
     pub function: u64,
     pub caller: u64,
     /// The demangled name of the function.
@@ -68,7 +68,7 @@ enum Unpacked {
 }
 
 static UNPACKED: Once<InlinedCopies> = Once::new();
-/// The divisor of the memory to spare that a kept table may take.
+/// A kept table may take the memory to spare divided by this.
 const KEPT: usize = 64;
 
 /// Returns the value of a function that has copies.

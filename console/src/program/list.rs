@@ -20,7 +20,7 @@ use crate::types;
 ///
 /// # Errors
 ///
-/// Returns the problem with `text`, or that it means no probe.
+/// Returns the problem with `text`, or that one of its probes means nothing.
 pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, ProgramRefusal> {
     let (mut lines, table) = (Vec::new(), CopyTable::default());
     for probe in syntax::parse_probes(text)? {
@@ -49,7 +49,7 @@ pub fn list_of_program(
 }
 
 /// Returns the lines of [`list`] for the functions, the inlined functions and the static events that `pattern`, a glob,
-/// matches. It matches the name of an event alone, and with its group.
+/// matches. The glob is compared with the name of an event alone, and with its group before it.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ fn add(probe: &Spanned<Probe>, has_signatures: bool, table: &CopyTable, lines: &
     Ok(())
 }
 
-/// Returns the line about a field of a static event, as bpftrace has it.
+/// Returns the line about a field of a static event, as bpftrace shows it.
 fn field_line(field: &Field) -> Result<String, OutOfMemory> {
     let Field { name, c_type, kind, size, .. } = field;
     match kind {

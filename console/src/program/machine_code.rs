@@ -1,9 +1,9 @@
 //! Compiles the clauses of a program to instructions of this kernel.
 //!
-//! A clause is compiled for each view of a hit in which its probes need it: the registers that a call passes, all
-//! registers, or the registers of a call that has returned. The result is a handler, which the engine calls with the
-//! address of [`CallArguments`], a [`Hit`] or a [`Call`]. From there the code finds the armed clause, and through
-//! TPIDR_EL1 the task and the CPU, at the offsets that the trace layer uses, too.
+//! A clause is compiled for each view of a hit that its probes need: the registers that a call passes, all registers,
+//! or all registers at the return of a call. The result is a handler, which the engine calls with the address of
+//! [`CallArguments`], a [`Hit`] or a [`Call`]. From there the code finds the armed clause. Through TPIDR_EL1 it finds
+//! the task and the CPU, at the offsets that the trace layer uses.
 
 use alloc::vec::Vec;
 use core::mem::{offset_of, transmute};
@@ -55,8 +55,8 @@ pub(super) enum View {
 }
 
 impl Way {
-    /// Returns the view of a hit that a compiled clause gets at such a place; `None` if the clause is always
-    /// interpreted there.
+    /// Returns the view of a hit that a compiled clause gets at a place that is probed in this way; `None` if the
+    /// clause is always interpreted there.
     pub(super) fn view(self) -> Option<View> {
         match self {
             Self::Entry => Some(View::Arguments),
@@ -121,7 +121,7 @@ impl View {
         Kernel {
             register,
             function: of_hit(function),
-            // Finding the caller may take a search, which compiled code does not do.
+            // Finding the caller may take a search, which compiled code leaves to the interpreter.
             caller: None,
             probe: of_hit(name),
             cpu: in_task(slice::from_ref(cpu)),
@@ -215,8 +215,8 @@ impl Clauses {
         all.into_iter().any(|handlers| handlers.get(number).is_some_and(Option::is_some))
     }
 
-    /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words.
-    /// They are compiled again; `None` if there is no memory for that.
+    /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words. The
+    /// clause is compiled again for this; `None` if there is no memory for that.
     pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, jit::MachineCode)> {
         let handlers = match view {
             View::Arguments => &self.of_calls,

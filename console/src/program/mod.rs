@@ -1,7 +1,7 @@
 //! Programs in the language of [`kprobes_program`], run on the engine's probes with this kernel's state at a hit.
 //!
 //! [`RunningProgram::start`] parses a program, finds the instructions that it probes, and probes them. From then on its
-//! clauses run at the hits, as compiled instructions. [`RunningProgram::drain`] shows their output, and
+//! clauses run at the hits, mostly as compiled instructions. [`RunningProgram::drain`] shows their output, and
 //! [`RunningProgram::finish`] ends the program and shows its maps.
 
 // | module | what it owns |

@@ -6,7 +6,7 @@ use kprobes_program::syntax::Period;
 
 use super::exits::Exit;
 
-/// The way to probe an instruction.
+/// How to probe an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// At the entry of a function, with the registers that a call passes.
@@ -69,7 +69,7 @@ impl ResolvedPlace {
         }
     }
 
-    /// Returns about the most memory that the probe takes, in bytes.
+    /// Returns an estimate of the most memory that the probe takes, in bytes.
     pub fn memory(&self) -> usize {
         // A return probe also needs an instance for each call in progress.
         if matches!(self.way, Way::Kretprobe) { 5120 } else { 512 }

@@ -1,5 +1,5 @@
 //! Collects what a program cannot probe. If a probe reaches no instruction at all, the program is refused before it
-//! runs. Otherwise the program is told which functions and instructions are left out. A pure computation.
+//! runs. Otherwise it runs, and the user is told which functions and instructions are left out. A pure computation.
 
 use alloc::string::String;
 use alloc::vec::Vec;

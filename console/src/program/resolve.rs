@@ -21,8 +21,8 @@ use super::places::{Inlined, ResolvedPlace, SampledClause, Watched, Way};
 use crate::nearest::nearest;
 use crate::{prologue, source_lines, symbol};
 
-/// The maximum number of functions of a probe for which a sentence about the line is told. A generic function may have
-/// hundreds of copies.
+/// The maximum number of sentences about lines for a probe, one for each function. A generic function may have hundreds
+/// of copies.
 const MOVED_MAX: usize = 4;
 
 /// Everything that a program probes.
@@ -51,11 +51,11 @@ pub(super) struct ResolvedProbes {
 
 /// The state that a clause asks for.
 struct Wants {
-    /// Whether it asks for registers that a call does not pass.
+    /// Whether the clause asks for registers that a call does not pass.
     registers: bool,
-    /// Whether it asks for the caller of the function.
+    /// Whether the clause asks for the caller of the function.
     caller: bool,
-    /// Whether it asks for the function.
+    /// Whether the clause asks for the function.
     function: bool,
 }
 
@@ -155,7 +155,7 @@ impl ResolvedProbes {
                 for known in meant {
                     let (group, event) = (fallible::copy(known.group())?, fallible::copy(known.name())?);
                     let name = self.name(Probe::Tracepoint { group, event })?;
-                    // Without symbols, no instruction can be probed.
+                    // Without a symbol for its function, an event cannot be probed.
                     if let Some(function) = symbol::lookup(known.address()) {
                         let way = if wants.registers { Way::Instruction } else { Way::Entry };
                         self.push(way, clause, name, &function, 0, &wants)?;
@@ -223,12 +223,12 @@ impl ResolvedProbes {
         }))
     }
 
-    /// Adds the instructions that begin a line of a file. Not inlined, as
+    /// Adds the instructions that begin a line of a file. Not inlined, for the reason of
     /// [`add_function_line`](Self::add_function_line).
     #[inline(never)]
     fn add_line(&mut self, clause: usize, span: Span, file: &str, line: u32, wants: &Wants) -> Result<(), Error> {
         let places = source_lines::addresses(file, line).map_err(|why| span.error(Problem::Line { why }))?;
-        // Each copy of the line is a place of its own, whichever function it is in.
+        // Each copy of the line is a place of its own, even within one function.
         let functions = places.filter_map(|address| Some((address, symbol::lookup(address as usize)?)));
         for (address, function) in functions {
             let name = self.name(Probe::Line { file: fallible::copy(file)?, line })?;
@@ -239,7 +239,7 @@ impl ResolvedProbes {
 
     /// Adds the instructions that begin a line of the functions that match `function`, counted from their declarations.
     ///
-    /// Not inlined, because the iterators of lines are large, and the stack is not.
+    /// Not inlined, because the iterators of lines would make the frames of the callers large.
     #[inline(never)]
     fn add_function_line(
         &mut self,
@@ -274,8 +274,8 @@ impl ResolvedProbes {
         Ok(())
     }
 
-    /// Adds the instructions `places` of a function, which begin its line `found`. If that is another line than the
-    /// `wanted` one, the program is told of it.
+    /// Adds the instructions `places` of a function, which begin its line `found`. If another line was `wanted`, adds a
+    /// sentence about it.
     fn push_lines(
         &mut self,
         clause: usize,
@@ -354,7 +354,7 @@ impl ResolvedProbes {
     ) -> Result<(), OutOfMemory> {
         let function = range(function);
         let address = function.start + offset;
-        // A function has released its frame when it is left, whichever instruction leaves it.
+        // A function has released its frame at every instruction that leaves it.
         let is_certain = offset == 0 || matches!(way, Way::Exit(_));
         let is_caller_in_x30 = wants.caller && (is_certain || prologue::is_caller_in_x30(address));
         let probe = self.probe();
@@ -363,8 +363,8 @@ impl ResolvedProbes {
     }
 }
 
-/// Returns the functions that `glob` means. The function of a static event needs its name: a probe there makes all that
-/// emit the event evaluate its fields.
+/// Returns the functions that `glob` means. A pattern does not match the functions of static events: a probe there
+/// makes all code that emits the event evaluate its fields.
 fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let is_pattern = glob.contains(['*', '?']);
     let is_of_event = |function: &Symbol<'_>| event::of_function(function.address as usize).is_some();
@@ -375,7 +375,7 @@ fn range(function: &Symbol<'_>) -> Range<usize> {
     function.address as usize..(function.address + function.size) as usize
 }
 
-/// Returns the static event that was probably meant: the one with the nearest name, in any group.
+/// Returns the static event that was probably meant: the event with the most similar name, in any group.
 fn nearest_event(group: &str, event: &str) -> Option<&'static Event> {
     if group.contains(['*', '?']) || event.contains(['*', '?']) {
         return None;

@@ -210,7 +210,7 @@ pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, 
 /// A program that is parsed and checked.
 struct Read {
     tree: syntax::Program,
-    /// The functions that are inlined, as far as they were asked for.
+    /// The inlined functions, unpacked if they were needed.
     table: CopyTable,
     program: Checked,
 }
@@ -225,7 +225,7 @@ fn read(text: &str, options: Options<'_>) -> Result<Read, ProgramRefusal> {
     Ok(Read { tree, table, program })
 }
 
-/// What a program is to be told of.
+/// The places that a program probes and watches.
 struct Wanted {
     /// The places to probe.
     places: Vec<ResolvedPlace>,
@@ -236,8 +236,8 @@ struct Wanted {
 }
 
 impl Shared {
-    /// Resolves the probes of a program, and allocates the memory that it needs. Returns the shared
-    /// state, and what to probe and to watch.
+    /// Resolves the probes of a program, and allocates the memory that it needs. Returns the shared state, and the
+    /// places to probe and to watch.
     fn load(checked: Box<Read>, options: Options<'_>) -> Result<(Self, Wanted), ProgramRefusal> {
         let Read { tree, table, program } = *checked;
         let config = program.config;
@@ -360,7 +360,7 @@ impl RunningProgram {
         let mut program = Self::prepare(text, options, is_stopped)?;
         let Self { samples, attached, tasks, shared, .. } = &mut program;
         alone::run(shared, |probe| *probe == Probe::Begin);
-        // Asked once: what is probed, watched and sampled starts together or not at all.
+        // Asked once: probes, watchpoints and samples start together or not at all.
         if !is_stopped() {
             attached.enable().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
             shared.watchpoints.enable().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
@@ -392,7 +392,7 @@ impl RunningProgram {
     ) -> Result<Self, ProgramRefusal> {
         let is_interpreted = options.is_interpreted;
         let (shared, Wanted { places, watched, spans }) = Shared::load(checked, options)?;
-        // From here on, `shared` must not move, because code contains addresses in it.
+        // From here on, `shared` must not move, because generated code contains addresses in it.
         let mut shared = Arc::try_new(shared)?;
         let snippets = match Arc::get_mut(&mut shared) {
             Some(shared) if !is_interpreted => Snippets::of(shared, &places)?,
@@ -464,14 +464,15 @@ impl RunningProgram {
         self.shared.untold
     }
 
-    /// Returns a line about each probe that reaches nothing, if the settings of the program want it to run without, and
-    /// about each that reaches another line than the program names.
+    /// Returns a line about each probe that reaches nothing, if the settings of the program ask for a warning, and
+    /// about each probe that reaches another line than the program names.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.shared.warnings
     }
 
-    /// Returns why code that has interrupts masked is not sampled, if the program samples only other code.
+    /// Returns the reason why code that has interrupts masked is not sampled; `None` if it is sampled, or if the
+    /// program takes no samples.
     #[must_use]
     pub fn unmasked_only(&self) -> Option<&'static str> {
         self.samples.unmasked_only()
@@ -512,13 +513,13 @@ impl RunningProgram {
         self.shared.drain(out)
     }
 
-    /// Runs the `interval:` clauses that are due, if the kernel has no tasks that would. Returns how long to sleep
+    /// Runs the `interval:` clauses that are due, if the kernel has no tasks to run them. Returns how long to sleep
     /// until the next call.
     pub fn turn(&mut self) -> Duration {
         self.tasks.intervals.as_mut().map_or(Duration::ZERO, |intervals| intervals.turn(&self.shared))
     }
 
-    /// Unregisters the probes and ends the tasks: no clause runs any more. Returns the rest of the program.
+    /// Unregisters the probes and ends the tasks. No clause but `END` runs after that. Returns the rest of the program.
     pub fn detach(self) -> DetachedProgram {
         let Self { samples, attached, watchpoints, tasks, shared } = self;
         samples.end(&shared);

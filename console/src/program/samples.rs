@@ -1,5 +1,5 @@
-//! Clauses that run for samples: at exact times or after numbers of events, on every CPU, in the code that the CPU
-//! runs. The kernel has the clock ([`SamplingClock`]). The clauses are interpreted.
+//! Clauses that run for samples: after a time or a number of events, on every CPU, in the code that the CPU runs. The
+//! kernel provides the clock ([`SamplingClock`]). The clauses are interpreted.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ fn periods(shared: &Shared) -> Result<Vec<Period>, OutOfMemory> {
 }
 
 impl Samples {
-    /// Finds out which code can be sampled for `shared`. No sample is taken yet.
+    /// Asks the clock which code it can sample for `shared`. No sample is taken yet.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// The reason why the CPUs are not sampled.
+    /// The CPUs cannot be sampled, for the reason that is returned.
     ///
     /// # Safety
     ///
@@ -73,7 +73,7 @@ impl Samples {
         shared.missed_samples.fetch_add(running.stop(ended), Ordering::Relaxed);
     }
 
-    /// Returns why only code that has interrupts unmasked is sampled, if that is so.
+    /// Returns the reason why only code that has interrupts unmasked is sampled; `None` if other code is sampled, too.
     pub fn unmasked_only(&self) -> Option<&'static str> {
         match self.coverage {
             Coverage::Unmasked(why) => Some(why),
@@ -82,9 +82,9 @@ impl Samples {
     }
 }
 
-/// Takes a sample for the clause with this number, after `missed` that could not be taken, of the code that was
-/// interrupted with the registers `frame`. Returns false if the program is ending. What the clause asks about the code
-/// is looked up here, because these functions may be probed.
+/// Takes a sample for the clause with this number, of the code that was interrupted with the registers `frame`.
+/// `missed` samples before it could not be taken. Returns false if the program is ending. The function and the caller
+/// are looked up here and not in the hit path, because the lookup may be probed.
 ///
 /// # Safety
 ///
@@ -107,7 +107,7 @@ unsafe fn take(shared: usize, number: usize, missed: u64, frame: &TrapFrame) -> 
         exit: Exit::Always,
         caller: None,
     };
-    // SAFETY: the program of the armed clause lives (see # Safety).
+    // SAFETY: the program of `armed` is the `Shared`, which lives (see # Safety).
     unsafe { hit::run_sample(&armed, frame) };
     true
 }

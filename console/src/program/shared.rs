@@ -1,4 +1,4 @@
-//! The state that the tasks and the hits of a program share.
+//! The state of a program that its tasks and its hits share.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use super::places::SampledClause;
 use super::watchpoints::{Functions, Watchpoints};
 use crate::host;
 
-/// The state that the tasks and the hits of a program share.
+/// The state of a program that its tasks and its hits share.
 #[derive(Debug)]
 pub struct Shared {
     pub(super) program: Checked,
@@ -31,7 +31,7 @@ pub struct Shared {
     pub(super) inlined: Vec<(u64, String)>,
     /// The number of copies that are not probed, because no instruction marks their entry or exit.
     pub(super) untold: usize,
-    /// What is to be said of the probes that reach nothing, or another line than the program names.
+    /// The lines about probes that reach nothing, or another line than the program names.
     pub(super) warnings: Vec<String>,
     /// The watchpoints that have not ended.
     pub(super) watchpoints: Watchpoints,

@@ -1,4 +1,4 @@
-//! Snippets: clauses that run in the stubs of their probes, and the words that they collect in.
+//! Snippets: clauses that run in the stubs of their probes, and the words in which they collect.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use super::places::{ResolvedPlace, Way};
 use super::shared::Shared;
 use crate::host;
 
-/// Words of the engine for each CPU, for a store to collect in.
+/// The engine's words for each CPU, in which a store collects.
 #[derive(Debug)]
 struct Cells(CpuWords);
 
@@ -64,13 +64,14 @@ impl Snippets {
     ///
     /// # Errors
     ///
-    /// There is no memory for the words that they collect in.
+    /// There is no memory for the words in which they collect.
     pub fn of(shared: &mut Shared, places: &[ResolvedPlace]) -> Result<Self, OutOfMemory> {
         let (mut clauses, mut keys, mut insertions) = (Vec::new(), Vec::new(), Vec::new());
         for (clause, at) in (0..shared.program.code.routines.len()).flat_map(|clause| BOTH.map(|at| (clause, at))) {
             let count = places.iter().filter(|place| place.clause == clause && place.way.at() == Some(at)).count();
             let snippet = if count > 0 { Self::clause(shared, clause, at)? } else { None };
-            // A clause that is called instead uses a table, whose size does not depend on the number of places.
+            // A clause without a snippet is called, and uses a table, whose size does not depend on the number of
+            // places.
             let snippet = snippet.filter(|(_, key)| {
                 let words = key.as_ref().map_or(0, |key| Store::fixed_words(&shared.program.code, key.map));
                 count * words * size_of::<u64>() * MAX_CPUS <= host::memory_to_spare() / 8

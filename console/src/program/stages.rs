@@ -16,7 +16,7 @@ impl RunningProgram {
     ///
     /// Returns the problem with `text`. Errors of `out` end the text.
     pub fn write_tree(text: &str, options: Options<'_>, out: &mut dyn Write) -> Result<(), ProgramRefusal> {
-        // The caller finds errors of `out`, which last.
+        // `out` keeps its error, and the caller finds it at the next write.
         let _ = tree(text, options)?.clauses.iter().try_for_each(|clause| writeln!(out, "{clause}"));
         Ok(())
     }
@@ -67,9 +67,8 @@ impl RunningProgram {
         Ok(())
     }
 
-    /// Writes a line about each clause: its probes, the number of places where it runs and of
-    /// its ops, and how it runs; and the memory of the
-    /// program.
+    /// Writes a line about each clause: its probes, the number of its places, the number of its ops, and how it runs.
+    /// Then writes the memory of the program.
     ///
     /// # Errors
     ///

@@ -10,10 +10,10 @@ use super::places::Watched;
 use super::shared::Shared;
 use super::watchpoints::Ended;
 
-/// The watchpoints of a running program, which end when this is dropped, with what they use at their hits.
+/// The watchpoints of a running program, with the memory that their hits use. They end when this is dropped.
 #[derive(Debug)]
 pub(super) struct AttachedWatchpoints {
-    /// The program, which has the watchpoints.
+    /// The program, whose state has the watchpoints.
     shared: Arc<Shared>,
     /// The armed watchpoints, whose addresses the watchpoints have as data. They never move.
     armed: AliasableBox<[ArmedWatchpoint]>,

@@ -11,7 +11,7 @@ use spin::Mutex;
 
 use crate::{host, symbol};
 
-/// The ranges of the functions of the image, in ascending order, for hits: a hit looks up nothing else.
+/// The ranges of the functions of the image, in ascending order. A hit looks up its function here.
 #[derive(Debug, Default)]
 pub(super) struct Functions(Vec<(u64, u64)>);
 
@@ -28,20 +28,20 @@ impl Functions {
     }
 }
 
-/// The watchpoints that a program has, until they end.
+/// The watchpoints of a program that have not ended, and what those that ended have missed.
 #[derive(Debug, Default)]
 pub(super) struct Watchpoints {
     /// The watchpoints that have not ended.
     pub active: Mutex<Vec<Watchpoint>>,
     /// The number of calls of [`end`](Self::end) whose watchpoints may still be hit.
     ending: AtomicUsize,
-    /// The missed hits of those that have ended.
+    /// The number of missed hits of watchpoints that have ended.
     missed: AtomicU64,
-    /// The addresses at which watchpoints were given up that have ended.
+    /// The virtual addresses of the exclusive loads at which ended watchpoints were given up.
     given_up: Mutex<Vec<usize>>,
 }
 
-/// What is known at the end of the watchpoints.
+/// The result of the watchpoints after their end.
 #[derive(Debug)]
 pub(super) struct Ended {
     /// The number of missed hits.
@@ -51,23 +51,24 @@ pub(super) struct Ended {
 }
 
 impl Watchpoints {
-    /// Enables all of them.
+    /// Enables all watchpoints.
     ///
     /// # Errors
     ///
-    /// The machine does not let them. None is enabled then.
+    /// The machine cannot watch them all. None is enabled then.
     pub fn enable(&self) -> Result<(), WatchError> {
         let all = self.active.lock();
         if all.is_empty() { Ok(()) } else { Watchpoint::set_all_enabled(&*all, true) }
     }
 
-    /// Ends those whose first byte is at the virtual address `address`.
+    /// Ends the watchpoints whose first byte is at the virtual address `address`.
     pub fn end(&self, address: usize) {
         loop {
             let ended = {
                 let mut all = self.active.lock();
                 let found = all.iter().position(|watchpoint| watchpoint.address() == address);
-                // Counted under the lock: who finds the watchpoint gone waits until no handler of it runs.
+                // Counted under the lock, so that `end_all`, which finds the watchpoint gone, waits until no handler of
+                // it runs.
                 self.ending.fetch_add(usize::from(found.is_some()), Ordering::Relaxed);
                 found.map(|found| all.swap_remove(found))
             };
@@ -75,7 +76,7 @@ impl Watchpoints {
             let _ = Watchpoint::set_all_enabled([&ended], false);
             self.missed.fetch_add(ended.missed(), Ordering::Relaxed);
             if let Some(address) = ended.given_up_at() {
-                // Without memory, nothing says where it was given up.
+                // Without memory, the place where it was given up is not reported.
                 let _ = fallible::push(&mut self.given_up.lock(), address);
             }
             drop(ended);
@@ -83,7 +84,7 @@ impl Watchpoints {
         }
     }
 
-    /// Ends all of them. No handler runs any more when this returns.
+    /// Ends all watchpoints. No handler runs any more when this returns.
     pub fn end_all(&self) -> Ended {
         let all = core::mem::take(&mut *self.active.lock());
         if !all.is_empty() {

@@ -1,8 +1,8 @@
 //! The functions that compiled clauses call: each runs the interpreter for one op that has no compiled form.
 //!
-//! A function gets the number of the op, and finds its operands in the frame of this CPU, where the interpreter keeps
-//! them, too. There is a function for each view of a hit. Generated code calls these functions by the AAPCS64. The
-//! audit cannot see these calls, so `[[generated]]` in `audit/console.toml` declares them.
+//! A function gets the number of the op, and finds the operands in the frame of this CPU, as the interpreter does.
+//! There is a function for each view of a hit. Generated code calls these functions by the AAPCS64. The audit cannot
+//! see these calls, so `[[generated]]` in `audit/console.toml` declares them.
 
 use aarch64_kprobes::probe::{Call, CallArguments, Hit};
 use kprobes_vm::hit as vm;

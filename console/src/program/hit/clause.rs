@@ -46,7 +46,7 @@ impl ArmedClause {
     }
 }
 
-/// Runs clause `clause` of `shared` without a hit, as a probe with the name of number `name`. A task must call this,
+/// Runs clause `clause` of `shared` without a hit. `name` is the number of the probe's name. A task must call this,
 /// with interrupts masked.
 #[inline(never)]
 pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
@@ -149,8 +149,9 @@ impl<'a> ClauseHit<'a, TrapFrame> {
 impl<R: Registers> ClauseHit<'_, R> {
     #[inline(always)]
     pub fn run(&self) {
-        // SAFETY: `attach` requires that the program of an armed clause outlives its probe. An armed clause of
-        // `run_alone` has its program from a reference, and `run_sample` requires that it lives.
+        // SAFETY: the program of the armed clause lives. `attach` requires that it outlives the probes, `run_alone` has
+        // it from a reference, `run_sample` requires it, and `watched` has it from an armed watchpoint, which it
+        // outlives.
         let Shared { program, store, .. } = unsafe { &*self.armed.shared };
         run(&program.code, self.armed.clause, store, self);
     }
@@ -159,24 +160,25 @@ impl<R: Registers> ClauseHit<'_, R> {
     #[inline]
     fn link(&self) -> u64 {
         let (link, floor) = (self.registers.register(LINK), self.registers.register(Register::Sp));
-        // SAFETY: x30 and sp are those of the probed code, and the return address was found in x30.
+        // SAFETY: `floor` is the stack pointer of the probed code, as `address_here` requires for a return address that
+        // is in x30. The callers checked `is_caller_in_x30`.
         unsafe { probe::address_here(link as usize, floor as usize) as u64 }
     }
 }
 
 /// Reads the frame record at the virtual address `record` (AAPCS64, section 6.4.6): the address of the next record, and
-/// the return address. Returns `None` where no record can be, and at the end of the stack.
+/// the return address. Returns `None` if no record can be there, and at the end of the stack.
 #[inline]
 fn record_at(record: u64) -> Option<(u64, u64)> {
     if record == 0 || !record.is_multiple_of(16) {
         return None;
     }
-    // SAFETY: frame records lie on stacks. If code uses x29 for another purpose, memory at that address is read, which
-    // is a documented limit (README.md, Limits).
+    // SAFETY: frame records lie on stacks, and a fault is caught by `nofault`. If code uses x29 for another purpose,
+    // other memory is read, which is a documented limit (README.md, Limits).
     let read = |address: u64| unsafe { nofault::read::<u64>(address as usize) }.ok();
     let (next, address) = (read(record)?, read(record.wrapping_add(8))?);
     // The last record of a task has no next record, and its address is meaningless.
-    // SAFETY: the floor is the address after the record.
+    // SAFETY: the floor is the address just after the record that `address` was read from, as `address_here` requires.
     let true_address = || unsafe { probe::address_here(address as usize, record.wrapping_add(16) as usize) as u64 };
     (next != 0).then(|| (next, true_address()))
 }
@@ -240,7 +242,8 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
     #[inline]
     fn read(&self, address: u64, bytes: u8) -> Option<u64> {
         let address = address as usize;
-        // SAFETY: the author of a program is responsible for the addresses that it reads (README.md, Limits).
+        // SAFETY: a fault is caught by `nofault`. The author of a program is responsible for not reading device
+        // registers (README.md, Limits).
         unsafe {
             match bytes {
                 1 => nofault::read::<u8>(address).ok().map(u64::from),
@@ -251,7 +254,7 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
         }
     }
 
-    /// Records are not trusted: each must lie above the one before it, and they are read by loads that may fault.
+    /// Records are not trusted: each must lie above the record before it, and is read by loads that may fault.
     fn stack(&self, frames: &[AtomicU64]) -> usize {
         let mut places = frames.iter();
         let mut count = 0;

@@ -1,4 +1,4 @@
-//! The handlers that interpret clauses, which the engine calls. The data of each probe is the address of its
+//! The handlers that the engine calls to interpret clauses. The data of each probe is the address of its
 //! [`ArmedClause`].
 
 use aarch64_kprobes::probe::{

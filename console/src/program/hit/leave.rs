@@ -8,8 +8,8 @@ use aarch64_kprobes::insn::{self, Op};
 use crate::program::exits::Exit;
 
 impl Exit {
-    /// Returns whether the instruction, which is in `function`, is about to leave it with these registers. Fit for
-    /// handlers.
+    /// Returns whether the instruction, which is in `function`, is about to leave it with these registers. Handlers may
+    /// call it.
     #[inline]
     #[must_use]
     pub fn is_taken(self, frame: &TrapFrame, function: &Range<u64>) -> bool {

@@ -1,4 +1,4 @@
-//! The hits of watchpoints: which function accesses the memory is found at each hit.
+//! The hits of watchpoints. Each hit finds out which function accesses the memory.
 
 use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::insn::Linkage;
@@ -9,7 +9,7 @@ use crate::program::Shared;
 use crate::program::exits::Exit;
 use crate::prologue;
 
-/// The handler of all watchpoints, which interprets the clause. Its data is the address of a [`ArmedWatchpoint`].
+/// The handler of all watchpoints, which interprets the clause. Its data is the address of an [`ArmedWatchpoint`].
 pub(crate) const WATCHED: WatchHandler = watched;
 
 /// A watchpoint of a program, as its hits see it.
@@ -25,9 +25,11 @@ pub(crate) struct ArmedWatchpoint {
     pub wants_caller: bool,
 }
 
-// SAFETY: an armed watchpoint is never changed, and points to a `Shared`, which all CPUs may use.
+// SAFETY: an armed watchpoint does not change after `AttachedWatchpoints::register` makes it, and its pointer leads to
+// a `Shared`, which is `Sync` and which `AttachedWatchpoints` keeps alive.
 unsafe impl Send for ArmedWatchpoint {}
-// SAFETY: an armed watchpoint is never changed, and points to a `Shared`, which all CPUs may use.
+// SAFETY: an armed watchpoint does not change after `AttachedWatchpoints::register` makes it, and its pointer leads to
+// a `Shared`, which is `Sync` and which `AttachedWatchpoints` keeps alive.
 unsafe impl Sync for ArmedWatchpoint {}
 
 /// The longest part of a function, in instructions, that is read to find its frame record.
@@ -37,9 +39,9 @@ const LONGEST: u64 = 4096;
 #[unsafe(link_section = ".kprobes.text.handlers.program_watched")]
 extern "C" fn watched(hit: &WatchHit<'_>) {
     // SAFETY: only `AttachedWatchpoints::register` registers this function, with the address of an armed watchpoint.
-    // `AttachedWatchpoints` frees the armed watchpoints after all watchpoints have ended.
+    // `AttachedWatchpoints` frees it after all watchpoints have ended.
     let watch = unsafe { &*core::ptr::with_exposed_provenance::<ArmedWatchpoint>(hit.data()) };
-    // SAFETY: the program outlives the watchpoint.
+    // SAFETY: `AttachedWatchpoints` has the program in an `Arc` until all watchpoints have ended.
     let shared = unsafe { &*watch.shared };
     let pc = hit.frame().pc;
     let (function, function_end) = containing(shared.functions.ranges(), pc);
@@ -57,10 +59,10 @@ extern "C" fn watched(hit: &WatchHit<'_>) {
     ClauseHit { armed: &armed, registers: hit.frame(), return_address: None, result: 0 }.run();
 }
 
-/// Returns the range that contains the virtual address `pc`; an empty one at `pc` if none does.
+/// Returns the range that contains the virtual address `pc`; an empty range at `pc` if none does.
 #[inline(always)]
 fn containing(ranges: &[(u64, u64)], pc: u64) -> (u64, u64) {
-    // All ranges before `low` begin at or below `pc`, and all from `high` on above it.
+    // All ranges before `low` begin at or below `pc`, and all ranges from `high` on begin above it.
     let (mut low, mut high) = (0, ranges.len());
     while low < high {
         let middle = low + (high - low) / 2;
@@ -76,13 +78,14 @@ fn containing(ranges: &[(u64, u64)], pc: u64) -> (u64, u64) {
 }
 
 /// Returns whether the function has its return address in x30 at the virtual address `pc`, and not in a frame record.
-/// Where a probe has replaced one of the instructions that tell, the answer is no.
+/// If a probe has replaced an instruction that would tell, the answer is no.
 #[inline(always)]
 fn is_caller_in_x30(start: u64, end: u64, pc: u64) -> bool {
     if pc.wrapping_sub(start) / 4 > LONGEST {
         return false;
     }
-    // SAFETY: the addresses are those of a function, which is memory and not a device register.
+    // SAFETY: all addresses read are within a function of the image, from `Functions::of_image`: memory, and no device
+    // register.
     let word = |address: u64| unsafe { nofault::read::<u32>(address as usize) }.unwrap_or(prologue::BREAKPOINT);
     let mut leaves_link_alone = pc < end;
     let mut at = start;
