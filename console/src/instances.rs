@@ -1,8 +1,8 @@
 //! Instances: traces besides the kernel's own, each with rings, enabled events, options and a tracer of its own (Linux:
 //! Documentation/trace/ftrace.rst, "Instances").
 //!
-//! Commands work on the session, which has the kernel's trace. To work on an instance, they exchange the two. The
-//! definitions of events are shared: an instance follows those of the kernel's trace.
+//! Commands work on the session, which has the kernel's trace. To work on an instance, they exchange it with the
+//! kernel's trace. An instance has the event definitions of the kernel's trace.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -24,10 +24,10 @@ use crate::tracing::{self, Event};
 #[derive(Default)]
 pub(crate) struct Instances {
     all: Vec<Instance>,
-    /// Whether one of them is exchanged with the kernel's trace.
+    /// Whether an instance is exchanged with the kernel's trace.
     is_inside: bool,
-    /// The rings of removed instances, for later ones: their probes may have been hit up to the end, so that rings are
-    /// never freed.
+    /// The rings of removed instances, for later instances. Probes need rings that live forever, so rings are never
+    /// freed.
     spare: Vec<&'static Rings>,
 }
 
@@ -37,7 +37,7 @@ struct Instance {
     // Dropped before the events, because its probes record in the same rings.
     tracing: Tracing,
     events: Events<Probe>,
-    /// What [`Events::changes`] of the kernel's trace was when the definitions were last made the same.
+    /// The value of [`Events::changes`] of the kernel's trace when its definitions were last copied.
     changes: u64,
 }
 
@@ -45,17 +45,17 @@ struct Instance {
 const NAME_MAX: usize = 255;
 
 impl Instances {
-    /// Whether an instance is in the place of the kernel's trace.
+    /// Returns whether an instance is in the place of the kernel's trace.
     pub(crate) fn is_inside(&self) -> bool {
         self.is_inside
     }
 
-    /// Returns the names.
+    /// Returns the names of the instances.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.all.iter().map(|instance| &*instance.name)
     }
 
-    /// Returns what all instances trace.
+    /// Returns the events and the tracers of all instances.
     pub(crate) fn traces(&self) -> impl Iterator<Item = (&Events<Probe>, &Tracing)> {
         self.all.iter().map(|Instance { events, tracing, .. }| (events, tracing))
     }
@@ -65,25 +65,26 @@ impl Instances {
         self.traces().flat_map(|(events, ..)| events.iter())
     }
 
-    /// Whether the event of this name is in use in an instance.
+    /// Returns whether an event with the name of `event` is in use in an instance.
     pub(crate) fn have_busy(&self, event: &Event) -> bool {
         let Definition { group, event, .. } = event.definition();
         let is_same = |own: &Event| own.definition().group == *group && own.definition().event == *event;
         self.all.iter().any(|Instance { events, .. }| events.iter().any(|own| is_same(own) && events.is_busy(own)))
     }
 
-    /// Disarms all events, or arms again those that should be.
+    /// Disarms all events, or arms the enabled events again.
     ///
     /// # Errors
     ///
-    /// There is no memory to arm them. They are as they were, unless there is no memory for that any more either.
+    /// There is no memory to arm them. The instances are then as before, unless the memory does not suffice for that
+    /// either.
     pub(crate) fn set_may_be_armed(&mut self, armed: bool) -> Result<(), Errno> {
         for number in 0..self.all.len() {
             let set = |Instance { events, .. }: &mut Instance, armed| events.set_may_be_armed(armed);
             let (done, rest) = self.all.split_at_mut(number);
             if let Some(Err(errno)) = rest.first_mut().map(|instance| set(instance, armed)) {
                 for instance in done {
-                    // There was memory for this before.
+                    // This fails only for lack of memory, and there was memory for this setting before.
                     let _ = set(instance, !armed);
                 }
                 return Err(errno);
@@ -115,7 +116,7 @@ impl Instances {
         if cpus().saturating_mul(bytes) > memory_to_spare() {
             return Err(Errno::NoMemory);
         }
-        // Room for them when the instance is removed.
+        // Reserves room for the rings in `spare`, for the time when the instance is removed.
         self.spare.try_reserve(self.all.len() + 1).map_err(OutOfMemory::from)?;
         Ok(Box::leak(fallible::boxed(tracing::make_rings()?)?))
     }
@@ -157,16 +158,17 @@ impl Instances {
         }
     }
 
-    /// Keeps rings that nothing records in any more, empty and as small as they can be.
+    /// Keeps the rings of a removed instance, empty and as small as possible.
     fn give_back(&mut self, rings: &'static Rings) {
         rings.set_on(false);
         rings.set_overwrites(true);
-        // Without memory for a copy of what a trigger has split off, the next reader finds it: it is empty then.
+        // Discards the records that a trigger has split off. Without memory for that, the next reader finds none,
+        // because the rings are cleared.
         let _ = rings.split_off(false);
-        // Without memory for smaller ones they stay as they are.
+        // Without memory for smaller rings, the size stays.
         let _ = tracing::resize(rings, None, 0);
         rings.clear();
-        // `rings` has reserved room for them.
+        // The method `rings` has reserved room for this.
         self.spare.push(rings);
     }
 
@@ -193,13 +195,13 @@ impl Instances {
         }
     }
 
-    /// Gives all instances the definitions of `main`, the kernel's trace, if these have changed. Shows which instance
-    /// lacks one.
+    /// Gives all instances the definitions of `main`, the kernel's trace, if they have changed. Shows which instance
+    /// lacks a definition.
     ///
     /// # Errors
     ///
-    /// A definition is refused in an instance, or there is no memory for it there. It is tried again when definitions
-    /// change the next time.
+    /// A definition is refused in an instance, or there is no memory for it. It is tried again when definitions change
+    /// the next time.
     pub(crate) fn copy_definitions(&mut self, main: &Events<Probe>) -> Result<(), Errno> {
         let mut outcome = Ok(());
         for Instance { name, events, changes, .. } in &mut self.all {

@@ -1,8 +1,8 @@
 //! The tracer that is set and its settings: which functions it has probes on, and the profile of functions.
 //!
-//! A change of the settings makes new probes, which are enabled after the old ones were disabled. If there is no memory
-//! for them, the old probes and settings stay. As in Linux, a write to a file takes effect at its end: a file that is
-//! emptied first and then written changes the probes once.
+//! A change of the settings makes new probes, which are enabled after the old probes were disabled. If there is no
+//! memory for the new probes, the old probes and settings stay. As in Linux, a write to a file takes effect at its end:
+//! a file that is emptied first and then written changes the probes once.
 
 use alloc::vec::Vec;
 use core::{mem, ptr};
@@ -31,31 +31,31 @@ use crate::{symbol, tracing};
 pub(crate) struct Tracing {
     /// The probes of the tracer, if it is not `nop`.
     traced: Option<Traced>,
-    /// What [`Traced::unregister`] has counted since the tracer was set.
+    /// The sum of the results of [`Traced::unregister`] since the tracer was set.
     pub(crate) lost: u64,
     pub(crate) settings: Settings,
-    /// The tasks of the restriction of calls, and what tells them of children, if children inherit it.
+    /// The tasks of the restriction of calls and their children, if children inherit it.
     inheritance: Option<Inheritance>,
-    /// The settings that the probes were made by, if these have changed since.
+    /// The settings with which the probes were made, if the settings have changed since.
     before: Option<Before>,
     profile: Option<Profile>,
     pub(crate) stacks: Stacks,
-    /// What tells the tasks in `set_event_pid` of their children, if these inherit the restriction.
+    /// The probes that add the children of the tasks in `set_event_pid`, if children inherit the restriction.
     event_inheritance: Option<InheritanceProbes>,
 }
 
 /// The settings of tracers.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
-    /// `set_ftrace_filter`: these; all, if there are none.
+    /// `set_ftrace_filter`: the traced functions; if empty, all functions.
     pub(crate) filter: Functions,
-    /// `set_ftrace_notrace`: not these.
+    /// `set_ftrace_notrace`: the functions that are not traced.
     pub(crate) notrace: Functions,
-    /// `set_graph_function`: the graph has what is called in these.
+    /// `set_graph_function`: only calls of these functions are recorded, with the calls in them; if empty, all calls.
     pub(crate) graph: Functions,
-    /// `set_graph_notrace`: the graph has nothing that is called in these.
+    /// `set_graph_notrace`: neither calls of these functions nor the calls in them are recorded.
     pub(crate) graph_notrace: Functions,
-    /// `max_graph_depth`: how many calls one is within at most, itself included; 0 for any number.
+    /// `max_graph_depth`: the maximum depth of a call, where a call within no other has depth 1; 0 for no limit.
     pub(crate) max_depth: u32,
     /// The tasks and CPUs whose calls are recorded: `set_ftrace_pid`, `set_ftrace_notrace_pid`, `tracing_cpumask`,
     /// and the option `function-fork`.
@@ -66,18 +66,18 @@ pub(crate) struct Settings {
     stacks: bool,
 }
 
-/// Tasks whose children inherit the restriction, and the probes that tell of the children.
+/// Tasks whose children inherit the restriction, and the probes that add the children.
 #[derive(Debug)]
 struct Inheritance {
     tasks: Arc<InheritedTasks>,
     _probes: InheritanceProbes,
 }
 
-/// What the probes of the tracer were made by.
+/// The settings with which the probes of the tracer were made.
 #[derive(Debug)]
 struct Before {
     settings: Settings,
-    /// The tasks of the restriction, and what told them of children, if it has other tasks since.
+    /// The tasks of the restriction and their children, if the restriction has other tasks since.
     inheritance: Option<Inheritance>,
     has_other_tasks: bool,
 }
@@ -99,9 +99,9 @@ struct Profile {
 pub(crate) struct Stacks {
     /// Dropped before the stacks, which its handlers write.
     traced: Option<Traced>,
-    /// There are none before the tracer is on for the first time.
+    /// The stacks; `None` until [`usage_mut`](Self::usage_mut) makes them.
     usage: Option<AliasableBox<Usage>>,
-    /// `stack_trace_filter`: only calls of these are looked at; of all, if there are none.
+    /// `stack_trace_filter`: the functions whose calls are looked at; if empty, all functions.
     filter: Functions,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn traceable(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
 ///
 /// # Errors
 ///
-/// There are none, or there is no memory.
+/// No function matches, or there is no memory.
 fn meant(glob: &str) -> Result<Vec<u64>, Errno> {
     let meant = fallible::collect(traceable(glob).map(|function| function.address))?;
     if !meant.is_empty() {
@@ -162,7 +162,7 @@ pub(crate) fn command(events: &mut Events<Probe>, glob: &str, command: &str, is_
     })
 }
 
-/// The commands of functions.
+/// The help about commands of functions.
 const COMMANDS: &str = "the commands are traceon, traceoff, snapshot, stacktrace, enable_event:GROUP:EVENT, disable_event:GROUP:EVENT; with :COUNT";
 
 impl TryClone for Settings {
@@ -182,7 +182,7 @@ impl TryClone for Settings {
 }
 
 impl Functions {
-    /// Adds the functions that match `glob`, or takes them out.
+    /// Adds the functions that match `glob`, or removes them.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Returns their virtual addresses.
+    /// Returns the virtual addresses of the functions.
     pub(crate) fn addresses(&self) -> &[u64] {
         &self.0
     }
@@ -234,7 +234,7 @@ impl Settings {
                 Traced::graph(&self.functions()?, rings, graph, &recording)?
             }
         };
-        // Without a filter, the user has named none of them.
+        // Without a filter, the user has not named the refused functions.
         if let Refused { count, first: Some(error) } = traced.refused()
             && !self.filter.0.is_empty()
         {
@@ -245,8 +245,8 @@ impl Settings {
 }
 
 impl Inheritance {
-    /// Begins to add the children of the tasks of `restriction`; `None` if there are none, or if their children do not
-    /// inherit it.
+    /// Begins to add the children of the tasks of `restriction`. Returns `None` if there are no tasks, or if their
+    /// children do not inherit it.
     fn of(restriction: &Restriction) -> Result<Option<Self>, Errno> {
         let Some(tasks) = InheritedTasks::of(restriction)? else { return Ok(None) };
         let probes = InheritanceProbes::new(&tasks).map_err(refuse)?;
@@ -255,8 +255,8 @@ impl Inheritance {
 }
 
 impl Tracing {
-    /// Returns the functions that the tracers have probes on, each once for each tracer, with the number of calls and
-    /// returns that it has missed.
+    /// Returns the functions with probes of tracers, once for each tracer, with the number of calls and returns that
+    /// the tracer has missed.
     pub(crate) fn enabled(&self) -> impl Iterator<Item = (usize, u64)> {
         let profile = self.profile.iter().filter_map(|profile| profile.traced.as_ref());
         let all = self.traced.iter().chain(profile).chain(&self.stacks.traced);
@@ -281,7 +281,7 @@ impl Tracing {
         }
     }
 
-    /// Returns how many children have not inherited the restriction, because there was no place for them.
+    /// Returns the number of children that have not inherited the restriction, because there was no room for them.
     pub(crate) fn lost_children(&self) -> u64 {
         self.inheritance.as_ref().map_or(0, |inheritance| inheritance.tasks.lost())
     }
@@ -311,7 +311,7 @@ impl Tracing {
             (true, false) => {
                 let counts = Counts::of(&self.settings.functions()?, cpus())?;
                 let counts = AliasableBox::<[Counts]>::new(counts);
-                // SAFETY: `Profile` drops the counts after the probes.
+                // SAFETY: `Profile` drops the counts after the probes, and they stay in their box.
                 let traced = unsafe { Traced::profile(&counts)? };
                 traced.set_enabled(true)?;
                 self.profile = Some(Profile { traced: Some(traced), counts });
@@ -326,11 +326,11 @@ impl Tracing {
         Ok(())
     }
 
-    /// Replaces the probes by `traced`, which may be none.
+    /// Replaces the probes by `traced`; `None` leaves no probes.
     ///
     /// # Errors
     ///
-    /// There is no memory. The old probes stay, unless there is no memory to enable them again: then there are none.
+    /// There is no memory. The old probes stay. If there is no memory to enable them again, no probes are left.
     fn exchange(&mut self, traced: Option<Traced>) -> Result<(), OutOfMemory> {
         if let Some(old) = &self.traced {
             old.set_enabled(false)?;
@@ -358,8 +358,8 @@ impl Tracing {
     ///
     /// # Errors
     ///
-    /// There is no memory. If there is none to make the probes, nothing has changed. If there is none to enable them, the
-    /// tracer is `nop` and the trace is empty.
+    /// There is no memory. If it is lacking to make the probes, nothing has changed. If it is lacking to enable them,
+    /// the tracer is `nop` and the trace is empty.
     pub(crate) fn set(&mut self, events: &mut Events<Probe>, tracer: Tracer) -> Result<(), OutOfMemory> {
         if events.options().tracer == tracer {
             return Ok(());
@@ -382,7 +382,7 @@ impl Tracing {
         let restriction = self.restriction()?;
         let mut settings = Settings { restriction: restriction.try_clone()?, ..self.settings.try_clone()? };
         change(&mut settings)?;
-        // While the tasks stay, so do their children, and what tells of these.
+        // While the tasks stay, their children stay, and the probes that add children.
         let has_other_tasks = settings.restriction != restriction;
         let inheritance = match has_other_tasks {
             true => mem::replace(&mut self.inheritance, Inheritance::of(&settings.restriction)?),
@@ -409,12 +409,12 @@ impl Tracing {
         self.change(|settings| change(&mut settings.restriction))
     }
 
-    /// Makes the probes of the tracer that is set anew, if the settings have changed.
+    /// Replaces the probes of the tracer that is set, if the settings have changed.
     ///
     /// # Errors
     ///
-    /// There is no memory. The probes stay, and the settings are what they were when these were made. If there is no
-    /// memory to enable the probes again, the tracer is `nop`.
+    /// There is no memory. The probes stay, with the settings with which they were made. If there is no memory to
+    /// enable the probes again, the tracer is `nop`.
     pub(crate) fn settle(&mut self, events: &mut Events<Probe>) -> Result<(), Errno> {
         let Some(before) = self.before.take() else { return Ok(()) };
         let tracer = events.options().tracer;
@@ -504,12 +504,12 @@ impl Stacks {
         &self.filter
     }
 
-    /// Returns the stacks that the tracer has seen; `None` if it was never on.
+    /// Returns the stacks that the tracer has seen; `None` until [`usage_mut`](Self::usage_mut) makes them.
     pub(crate) fn usage(&self) -> Option<&Usage> {
         self.usage.as_deref()
     }
 
-    /// Returns the stacks, which are made if there are none.
+    /// Returns the stacks. The first call makes them.
     ///
     /// # Errors
     ///
@@ -522,7 +522,7 @@ impl Stacks {
         Ok(self.usage.insert(usage))
     }
 
-    /// Turns the tracer on or off. What it has seen stays.
+    /// Turns the tracer on or off. The stacks that it has seen stay.
     ///
     /// # Errors
     ///
@@ -535,7 +535,7 @@ impl Stacks {
         Ok(())
     }
 
-    /// Returns enabled probes.
+    /// Creates the probes of the stack tracer, enabled.
     fn probes(&mut self) -> Result<Traced, Errno> {
         let here = 0_u8;
         if probe::stack_around(ptr::from_ref(&here).addr()).is_none() {
@@ -552,7 +552,7 @@ impl Stacks {
         };
         let functions = fallible::collect(functions.iter().copied())?;
         let usage = self.usage_mut()?;
-        // SAFETY: the probes are dropped before the stacks, which stay in their box.
+        // SAFETY: `Stacks` drops the probes before `usage`, which stays in its box.
         let traced = unsafe { Traced::stacks(&functions, usage)? };
         traced.set_enabled(true)?;
         Ok(traced)

@@ -1,5 +1,5 @@
-//! The parts of the trace layer that a kernel configures, except for what it loads at a hit: rings, names, and the
-//! services for events.
+//! The parts of the trace layer that the kernel configures: rings, names, and the services for events.
+//! [`ContextLayout`](kprobes_trace::context::ContextLayout) configures what hits load.
 
 use core::ops::Range;
 
@@ -39,7 +39,7 @@ pub(crate) fn make_rings() -> Result<Rings, OutOfMemory> {
 ///
 /// # Errors
 ///
-/// There is no memory, or the rings would take memory that is left to others. Nothing has changed then.
+/// There is no memory, or the rings would take more than the memory to spare. Nothing has changed then.
 pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
     resize(rings(), None, bytes)
 }
@@ -51,7 +51,7 @@ pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
 /// Returns the errors of [`resize_rings`].
 pub(crate) fn resize(rings: &Rings, cpu: Option<usize>, bytes: usize) -> Result<(), ResizeError> {
     let mut hold = |action: &mut dyn FnMut()| platform::hold_cpus(&mut || masked(action));
-    // SAFETY: the code that runs within `hold` cannot be hit: `Host::masked` guarantees this for this CPU, and
+    // SAFETY: no hit is handled while `hold` runs its action: `Host::masked` guarantees this for this CPU, and
     // `hold_cpus` holds every other CPU at a point where it handles no hit.
     unsafe { rings.resize_of(cpu, bytes, memory_to_spare(), &mut hold) }
 }
@@ -83,7 +83,7 @@ impl Symbols for Names {
         symbol::lookup(address as usize).map(function)
     }
 
-    /// Takes every named function to be reached only by calls under the procedure call standard, unless the engine
+    /// Assumes that every named function is reached only by calls under the procedure call standard, unless the engine
     /// finds otherwise in the code.
     fn is_call(&self, address: u64) -> bool {
         self.lookup(address).is_some_and(|function| function.address == address)

@@ -59,7 +59,7 @@ pub(crate) fn rmdir(session: &mut Session, words: &mut Words<'_>) -> Result<(), 
     })
 }
 
-/// Calls `act`, which shows its errors, for each of the paths that follow.
+/// Calls `act`, which shows its errors, for each path in `words`.
 fn each_path(
     session: &mut Session,
     words: &mut Words<'_>,
@@ -87,7 +87,7 @@ pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
             Err(ReadError::Errno(errno)) if errno != Errno::NotFound => {
                 return unless_interrupted(session, errno, file);
             }
-            // As any other two paths.
+            // `N` is a path like the first one.
             Ok(false) | Err(ReadError::Errno(_)) => {}
         }
     }
@@ -107,7 +107,7 @@ pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     Ok(())
 }
 
-/// Shows an error, unless ^C has ended the operation.
+/// Shows the error of `cat`, unless ^C has ended it.
 fn unless_interrupted(session: &mut Session, errno: Errno, path: &str) -> Result<(), Failure> {
     if !input::is_interrupted() {
         session.is_refused = true;

@@ -1,4 +1,4 @@
-//! The contents of files: why they cannot be read, and the numbers that are written.
+//! The contents of files: the reasons why a read fails, and the numbers that can be written.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use kprobes_trace::text::ShowError;
 pub(super) enum ReadError {
     /// The file cannot be read.
     Errno(Errno),
-    /// The output of the read has returned an error.
+    /// The writer that receives the content has returned an error.
     Screen,
 }
 

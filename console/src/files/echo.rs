@@ -1,6 +1,6 @@
-//! What `echo` writes: its words with blanks between them and a line end, as in bash.
+//! The text that `echo` writes: its words with blanks between them and a line end, as in bash.
 //!
-//! The options are letters after a `-`: `n` leaves out the line end, `e` has escapes act, `E` does not. A word that has
+//! The options are letters after a `-`: `n` leaves out the line end, `e` replaces escapes, `E` does not. A word with
 //! another letter is no option. The escapes are those of bash, except `\u` and `\U`:
 //!
 //! | escape | is |
@@ -8,7 +8,7 @@
 //! | `\\`, `\a`, `\b`, `\e`, `\E`, `\f`, `\n`, `\r`, `\t`, `\v` | the character |
 //! | `\0NNN` | the byte with this octal number of at most three digits |
 //! | `\xHH` | the byte with this hexadecimal number of at most two digits |
-//! | `\c` | the end of what is written |
+//! | `\c` | the end of the output |
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -45,7 +45,7 @@ pub(super) fn echoed(words: &[String]) -> Result<Vec<u8>, OutOfMemory> {
     Ok(bytes)
 }
 
-/// Returns `text` with its escapes replaced, and whether one has ended it.
+/// Returns `text` with its escapes replaced, and whether `\c` has ended it.
 fn unescaped(text: &[u8]) -> Result<(Vec<u8>, bool), OutOfMemory> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -85,8 +85,8 @@ fn character(letter: u8) -> Option<u8> {
     })
 }
 
-/// Returns the number of at most `most` digits at the beginning of `text`, of which a byte has the low bits, and how
-/// many digits it has.
+/// Returns the low byte of the number at the beginning of `text`, which has at most `most` digits, and the number of
+/// its digits.
 fn number(text: &[u8], radix: u32, most: usize) -> (u8, usize) {
     let digits = text.iter().take(most).map_while(|&digit| char::from(digit).to_digit(radix));
     let number = digits.clone().fold(0, |number, digit| number * radix + digit);

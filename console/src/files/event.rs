@@ -1,4 +1,4 @@
-//! The files of an event, `events/GROUP/EVENT/…`, and the files that enable all events, or those of a group.
+//! The files of an event, `events/GROUP/EVENT/…`, and the files that enable all events, or the events of a group.
 
 use core::fmt::Write;
 

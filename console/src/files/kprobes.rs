@@ -1,5 +1,4 @@
-//! The files about probes: `kprobe_events`, `kprobe_profile`, those of Linux's debugfs directory `kprobes`, and the
-//! list of functions that can be probed.
+//! The files about probes: `kprobe_events`, `kprobe_profile`, and the files of Linux's debugfs directory `kprobes`.
 
 use core::fmt::Write;
 
@@ -21,7 +20,7 @@ pub(super) fn remove_kprobes(session: &mut Session, _: &[&str]) -> Result<(), Er
     remove_all(session, Some(Family::Kprobe))
 }
 
-/// Removes all events of a family, or all that are not synthetic, unless one is in use.
+/// Removes all events of a family, or all events that are not synthetic, unless one is in use.
 pub(super) fn remove_all(session: &mut Session, family: Option<Family>) -> Result<(), Errno> {
     if session.events.probes_of(family).any(|event| session.is_busy(event)) {
         return Err(Errno::Busy);
@@ -29,7 +28,7 @@ pub(super) fn remove_all(session: &mut Session, family: Option<Family>) -> Resul
     remove(session, &Removal::of_all(family)).map(|_| ())
 }
 
-/// Removes the probes that `removal` matches, unless an event that is in use would lose its last one. Returns their
+/// Removes the probes that `removal` matches, unless an event that is in use would lose its last probe. Returns their
 /// number.
 fn remove(session: &mut Session, removal: &Removal) -> Result<usize, Errno> {
     let Session { events, instances, .. } = session;
@@ -41,7 +40,8 @@ pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str) -
     text.lines().try_for_each(|line| define(session, line, Some(Family::Kprobe)))
 }
 
-/// Carries out a definition; with a family, only one of that. An error is logged where Linux logs it.
+/// Carries out a definition. With a `family`, only a definition of the family is accepted. Linux's errors are logged
+/// where Linux logs them.
 pub(super) fn define(session: &mut Session, line: &str, family: Option<Family>) -> Result<(), Errno> {
     if family.is_some_and(|family| family != Family::of_line(line)) {
         return Err(Errno::Invalid);
@@ -64,7 +64,7 @@ fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno
     // If there is no memory for the line, the error is not logged.
     let logged = error.problem.is_logged().then(|| definition::logged(line).ok()).flatten();
     match (logged, error.problem, &error.reason) {
-        // Linux logs the filter alone.
+        // Linux logs the filter without the rest of the line.
         (Some(line), Problem::Filter, Some(problem)) => {
             const WORD: &str = " if ";
             let start = line.find(WORD).map_or(0, |at| at + WORD.len());
@@ -123,7 +123,7 @@ pub(super) fn write_may_be_armed(session: &mut Session, _: &[&str], text: &str) 
     let before = session.events.may_be_armed();
     session.events.set_may_be_armed(armed)?;
     session.instances.set_may_be_armed(armed).inspect_err(|_| {
-        // There was memory for this before.
+        // This fails only for lack of memory, and there was memory for this setting before.
         let _ = session.events.set_may_be_armed(before);
     })
 }

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
-/// Mount points of Linux's tracefs and debugfs, and a file elsewhere, with the path here that each stands for.
+/// Paths of a Linux machine, with the path here that each stands for: mount points of tracefs and debugfs, and a file
+/// elsewhere.
 const MOUNTS: [(&str, &str); 5] = [
     ("/sys/kernel/tracing", ""),
     ("/sys/kernel/debug/tracing", ""),
@@ -50,7 +51,7 @@ pub enum Fit {
     None,
 }
 
-/// Compares a pattern with the parts of a path. Does not check whether the names for the stars exist.
+/// Compares a pattern with the parts of a path. A star matches any name, even one that does not exist.
 #[must_use]
 pub fn fit(pattern: &str, parts: &[&str]) -> Fit {
     let mut names = pattern.split('/');
@@ -63,8 +64,7 @@ pub fn fit(pattern: &str, parts: &[&str]) -> Fit {
     if names.next().is_some() { Fit::Below } else { Fit::File }
 }
 
-/// Returns the names in the directory `parts`, in order: those that `patterns` have there, with `stars` in place of a
-/// star.
+/// Returns the names in the directory `parts`, in order: the names in `patterns`, and `stars` in place of a star.
 ///
 /// # Errors
 ///

@@ -1,8 +1,9 @@
 //! Reads the lines that are written to the files of functions. A line has patterns, with white space between them. A
-//! `!` in front of a pattern takes its functions out. In `set_ftrace_filter` a command may follow a pattern, as in
+//! `!` before a pattern removes its functions. In `set_ftrace_filter` a command may follow a pattern, as in
 //! `FUNCTION:traceoff`.
 //!
-//! A path of Rust may have blanks in it, between angle brackets: `<a::B as c::D>::f`. Those are no end of a pattern.
+//! A path of Rust may contain blanks between angle brackets: `<a::B as c::D>::f`. Such a blank does not end the
+//! pattern.
 
 use kprobes_symbols::Brackets;
 use kprobes_trace::definition::single_colon;
@@ -10,15 +11,15 @@ use kprobes_trace::definition::single_colon;
 /// A pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern<'a> {
-    /// The name of a function, or one with `*`, `?` and `[…]`.
+    /// The name of a function, or a glob with `*`, `?` and `[…]`.
     pub glob: &'a str,
-    /// What follows it after a `:`: a command of the function.
+    /// The command of the function, after a `:`.
     pub command: Option<&'a str>,
-    /// `!` precedes it.
+    /// Whether a `!` precedes the pattern.
     pub is_removed: bool,
 }
 
-/// The patterns in `text`.
+/// Returns the patterns in `text`.
 pub(crate) fn of(text: &str) -> impl Iterator<Item = Pattern<'_>> {
     let mut brackets = Brackets::ANGLE;
     let words = text.split(move |character: char| {

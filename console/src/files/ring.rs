@@ -18,7 +18,7 @@ pub(super) fn cpu_of(name: &str) -> Option<usize> {
     cpu_number(name.strip_prefix("cpu")?)
 }
 
-/// The number that `digits` are, if a CPU with a ring has it.
+/// Returns the number in `digits`, if a CPU with a ring has this number.
 pub(super) fn cpu_number(digits: &str) -> Option<usize> {
     let is_plain = digits == "0" || !digits.starts_with(['0', '+']);
     digits.parse().ok().filter(|_| is_plain).filter(|&cpu| cpu < tracing::rings().cpus())
@@ -89,7 +89,7 @@ pub(super) fn read_raw(session: &Session, parts: &[&str], out: &mut dyn Write) -
     while !input::is_interrupted() {
         let pages = session.events.take_pages(cpu, time::clock())?;
         for row in pages.bytes.as_chunks::<HEX_ROW>().0 {
-            // A run of equal rows is shown as one row and a `*`.
+            // Of a run of equal rows, the first is shown, and a `*` stands for the others.
             let is_same = at > 0 && *row == last;
             if !is_same {
                 write_row(at, row, out)?;
@@ -159,7 +159,7 @@ pub(super) fn read_page_size(_: &Session, _: &[&str], out: &mut dyn Write) -> Re
     Ok(writeln!(out, "{PAGE_KIB}")?)
 }
 
-/// Accepts the sizes that Linux rounds up to a page of this size.
+/// Accepts the sizes that Linux would round up to a page of this size.
 pub(super) fn write_page_size(_: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     match number(text)? {
         1..=PAGE_KIB => Ok(()),

@@ -14,8 +14,8 @@ use super::content::{ReadError, number, switch};
 use crate::session::Session;
 use crate::tracing;
 
-/// The content of `README`. Programs, such as Linux's self-tests, search it for features, so its lines about features
-/// are those of Linux.
+/// The content of `README`. Programs such as Linux's self-tests search it for features, so its lines about features are
+/// Linux's.
 const README: &str = include_str!("readme.txt");
 
 pub(super) fn read_me(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
@@ -78,11 +78,11 @@ pub(super) fn mark_raw(session: &mut Session, _: &[&str], bytes: &[u8]) -> Resul
     if is_left_out || !session.events.write_raw(bytes)? { Err(Errno::BadFile) } else { Ok(()) }
 }
 
-/// Returns whether this CPU is not recorded.
+/// Returns whether the settings exclude this CPU from recording.
 ///
 /// # Errors
 ///
-/// Nothing can be written to the trace.
+/// The option `markers` is off: nothing can be written to the trace.
 fn is_left_out(session: &Session) -> Result<bool, Errno> {
     if !session.events.options().is(Flag::Markers) {
         return Err(Errno::Invalid);
@@ -157,12 +157,12 @@ pub(super) fn write_names_size(session: &mut Session, _: &[&str], text: &str) ->
     Ok(())
 }
 
-/// The files that name tasks: those whose hits, or calls, are recorded alone or not at all.
+/// A file that names tasks: only their hits or calls are recorded, or all but theirs.
 #[derive(Clone, Copy)]
 struct Named {
-    /// Whether it is about calls, which the tracers record, and not about events.
+    /// Whether the file is about calls, which the tracers record, and not about events.
     is_of_calls: bool,
-    /// Whether the tasks are those that are left out.
+    /// Whether the tasks are left out.
     is_without: bool,
 }
 
@@ -193,7 +193,7 @@ impl Named {
     }
 }
 
-/// What a file about calls has if it names no tasks. As in Linux, those about events are empty then.
+/// The content of a file about calls that names no tasks. As in Linux, a file about events is empty then.
 const NO_TASKS: &str = "no pid\n";
 
 pub(super) fn read_tasks(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
@@ -225,7 +225,7 @@ pub(super) fn write_tasks(session: &mut Session, parts: &[&str], text: &str) -> 
     named.change(session, |restriction| named.tasks(restriction).add(text))
 }
 
-/// Names no tasks any more.
+/// Removes all tasks from a file.
 pub(super) fn clear_tasks(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
     let named = Named::of(parts);
     named.change(session, |restriction| {
@@ -245,7 +245,7 @@ pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> R
     Ok(writeln!(out, "{:0digits$x}", session.events.recorded_cpus().unwrap_or(all))?)
 }
 
-/// Takes a mask in Linux's format: hexadecimal, with commas between groups of digits.
+/// Sets the recorded CPUs from a mask in Linux's format: hexadecimal, with commas between groups of digits.
 pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let all = all_cpus(session);
     let mut mask = 0_u64;
@@ -274,7 +274,7 @@ pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Resul
         Ok(())
     });
     changed.and_then(|()| session.tracing.settle(&mut session.events)).inspect_err(|_| {
-        // There was memory for this before.
+        // This fails only for lack of memory, and there was memory for this setting before.
         let _ = restrict(session, before);
     })
 }

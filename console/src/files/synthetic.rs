@@ -28,7 +28,7 @@ pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Er
     if session.events.iter().any(|event| !event.is_static() && session.is_busy(event)) {
         return Err(Errno::Busy);
     }
-    // Those that are on synthetic events first.
+    // Events on synthetic events are removed before the synthetic events.
     kprobes::remove_all(session, None)?;
     remove_synthetic(session, parts)
 }

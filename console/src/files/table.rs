@@ -18,7 +18,7 @@ type WriteBytes = fn(&mut Session, &[&str], &[u8]) -> Result<(), Errno>;
 /// A function that empties a file, called when the file is opened for writing from its beginning.
 type Empty = fn(&mut Session, &[&str]) -> Result<(), Errno>;
 
-/// A file.
+/// A file of the tracefs.
 pub(super) struct Node {
     /// The path of the file. `*` stands for the name of a group, an event, an option, a CPU or an instance.
     pub path: &'static str,
@@ -27,9 +27,9 @@ pub(super) struct Node {
     pub write: Option<WriteText>,
     /// The function that writes a file of bytes.
     pub write_bytes: Option<WriteBytes>,
-    /// Whether the file is about the kernel as a whole, so that instances do not have it.
+    /// Whether the file is about the kernel as a whole. Instances do not have such a file.
     pub is_of_all: bool,
-    /// The content, and what can be written.
+    /// The help: the content, and the text that can be written.
     pub help: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl Node {
     }
 }
 
-/// A directory whose files are found elsewhere.
+/// Creates a directory whose files are found elsewhere.
 const fn directory(path: &'static str) -> Node {
     Node { path, read: None, empty: None, write: None, write_bytes: None, is_of_all: false, help: "" }
 }
@@ -261,7 +261,7 @@ pub(super) static NODES: [Node; 68] = [
     file("tracing_on", ring::read_on, ring::write_on).help("whether hits are recorded; written: 0, 1"),
 ];
 
-/// The most parts of a path.
+/// The maximum number of parts of a path.
 pub(super) const DEPTH: usize = 4;
 const _: () = {
     let mut number = 0;

@@ -26,7 +26,7 @@ pub(super) enum WriteError {
     Write(Errno),
 }
 
-/// Returns the files of the trace that the session works on: that of the kernel, or an instance.
+/// Returns the files of the trace that the session works on: the kernel's trace, or an instance.
 fn nodes(session: &Session) -> impl Iterator<Item = &'static Node> + use<> {
     let is_instance = session.instances.is_inside();
     NODES.iter().filter(move |node| !(is_instance && node.is_of_all))
@@ -45,7 +45,7 @@ fn find(session: &Session, parts: &[&str]) -> Result<&'static Node, Errno> {
     }
 }
 
-/// Returns whether the names in the path that patterns have a star for exist: the group, event, option or CPU.
+/// Returns whether a path exists: its group, event, option or CPU, for which patterns have a star.
 fn exists(session: &Session, parts: &[&str]) -> bool {
     let events = &session.events;
     // A path that matches a pattern without stars exists, and so do the directories above it.
@@ -56,7 +56,7 @@ fn exists(session: &Session, parts: &[&str]) -> bool {
         ["options", name] => Flag::find(name).is_some(),
         ["per_cpu", cpu, ..] => ring::cpu_of(cpu).is_some(),
         ["trace_stat", name] => tracer::profile_cpu(name).is_some(),
-        // Its events only fire triggers.
+        // The events of the group `ftrace` only fire triggers.
         ["events", "ftrace", "enable" | "filter"] | ["events", "ftrace", _, "enable" | "filter"] => false,
         ["events", group] | ["events", group, "enable" | "filter"] => {
             events.iter().any(|event| event.definition().group == *group)
@@ -68,7 +68,7 @@ fn exists(session: &Session, parts: &[&str]) -> bool {
     }
 }
 
-/// Runs `act` on the trace that a path names, with the path in it: the kernel's, or that of an instance.
+/// Runs `act` on the trace that a path names, the kernel's or an instance's, with the rest of the path.
 fn within<T>(
     session: &mut Session,
     parts: &[&str],
@@ -91,7 +91,7 @@ pub(super) fn read(session: &mut Session, path: &str, out: &mut dyn Write) -> Re
     })?
 }
 
-/// Writes the newest `count` records to `out`, if the path is that of a `trace`. Returns whether it is.
+/// Writes the newest `count` records to `out`, if the path is that of a file `trace`. Returns whether it is.
 pub(super) fn read_newest(
     session: &mut Session,
     path: &str,
@@ -114,7 +114,7 @@ pub(super) fn write(session: &mut Session, path: &str, bytes: &[u8], append: boo
         Ok(written.and(session.tracing.settle(&mut session.events).map_err(WriteError::Write)))
     };
     let written = within(session, &parts, write).map_err(WriteError::Open)?;
-    // Definitions that have changed are the instances' definitions, too.
+    // Instances have the same definitions, which may have changed.
     written.and(session.instances.copy_definitions(&session.events).map_err(WriteError::Write))
 }
 
@@ -177,7 +177,7 @@ pub(super) fn list(session: &mut Session, path: &str) -> Result<Vec<String>, Err
         Ok(_) => Ok(fallible::collect_results([fallible::copy(path)])?),
         Err(Errno::IsDirectory) => {
             let mut names = path::list(nodes(session).map(|node| node.path), parts, stars(session, parts)?)?;
-            // A pattern fits more than there is: ftrace:print cannot be enabled.
+            // A pattern matches more files than exist: `ftrace:print` cannot be enabled.
             names.retain(|name| {
                 let mut inner = [""; DEPTH];
                 inner.iter_mut().zip(parts.iter().copied().chain([name.as_str()])).for_each(|(to, part)| *to = part);
@@ -228,7 +228,7 @@ fn stars(session: &Session, parts: &[&str]) -> Result<Vec<String>, OutOfMemory> 
     }
 }
 
-/// Shows help for the files that `word` names: by a path, otherwise by the last part of a path or of a pattern.
+/// Shows help for the files that `word` names by a path, otherwise by the last part of a path or pattern.
 pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
     let parts = path::parts(word.text)?;
     let is_path = |pattern: &str| path::fit(pattern, &parts) == Fit::File;

@@ -31,10 +31,10 @@ pub(super) fn write_current(session: &mut Session, _: &[&str], text: &str) -> Re
     Ok(session.tracing.set(&mut session.events, tracer)?)
 }
 
-/// The text of a file that names no functions and so stands for all.
+/// The content of a file that names no functions, and so stands for all functions.
 const ALL: &str = "#### all functions enabled ####";
 
-/// Returns the functions that a file names, and its text if there are none.
+/// Returns the functions that a file names, and its content if there are none.
 fn named<'a>(settings: &'a Settings, parts: &[&str]) -> (&'a Functions, &'static str) {
     const NONE: &str = "#### no functions disabled ####";
     match parts.last().copied() {
@@ -83,12 +83,12 @@ pub(super) fn read_functions(session: &Session, parts: &[&str], out: &mut dyn Wr
     Ok(())
 }
 
-/// Whether the functions of a file can have commands.
+/// Returns whether the functions of a file can have commands.
 fn has_commands(parts: &[&str]) -> bool {
     parts.last() == Some(&"set_ftrace_filter")
 }
 
-/// Writes the function as it can be written to a file that names functions.
+/// Writes the function in a form that files of functions accept.
 fn write_function(out: &mut dyn Write, address: usize) -> Result<(), ReadError> {
     match symbol::lookup(address) {
         Some(function) => Ok(out.write_str(&symbol::path(&function).map_err(Errno::from)?)?),
@@ -129,9 +129,9 @@ pub(super) fn write_depth(session: &mut Session, _: &[&str], text: &str) -> Resu
     })
 }
 
-/// Writes the functions that are traced or have an enabled fprobe or a command, in whichever trace, each with the
-/// number of its users, and of the calls and returns that the tracers have missed, if any were. The last line has the
-/// number that were lost when the functions or the limits of the tracer changed.
+/// Writes the functions that are traced, or that have an armed fprobe or a command, in any trace. The number of its
+/// users follows each function, and the number of calls and returns that tracers have missed, if it is not 0. The last
+/// line has the number of calls and returns that were lost when the probes of the tracer were replaced.
 pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let main = (&session.events, &session.tracing);
     let mut users = Vec::new();
