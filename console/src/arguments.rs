@@ -20,8 +20,8 @@ pub struct TextArgument {
     pub command: Option<String>,
 }
 
-/// Returns the rest of `words` as a name, which may be quoted as in a shell, with its column in characters from 0. No
-/// name begins with a quote.
+/// Returns the rest of `words` as a name, which may be quoted as in a shell, with its column in characters from 0. A
+/// quote at the start is unambiguous, because no name begins with one.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub fn text_argument(words: &mut Words<'_>, what: &str) -> Result<TextArgument, 
     }
     let line = CommandLine::parse(rest.text).map_err(|error| error.failure(rest.column))?;
     let (is_redirected, mut words) = (line.output.is_some(), line.words.into_iter());
-    // A command that is not in quotes is all that follows.
+    // A command without quotes takes the rest of the line.
     if let Some(("", command)) = quoted(rest.text).and_then(|(_, behind)| option(behind))
         && !command.is_empty()
         && !command.starts_with(['\'', '"'])
@@ -80,7 +80,7 @@ pub fn text_argument(words: &mut Words<'_>, what: &str) -> Result<TextArgument, 
     Ok(TextArgument { text, column: rest.column + 1, command })
 }
 
-/// Returns the word of a line that consists of one word.
+/// Returns the word of a line that consists of a single word; `None` for other lines.
 fn only_word(mut line: CommandLine) -> Option<String> {
     let is_alone = line.words.len() == 1 && line.output.is_none();
     if is_alone { line.words.pop() } else { None }
@@ -111,7 +111,7 @@ pub(crate) fn option(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns `line` with blanks for the quotes around its second word, in which most commands accept a name. All columns
-/// stay as they are. Quotes stay if they are not closed, if text follows them, or if there is more than a name in them.
+/// stay as they are. Quotes stay if they are not closed, if text follows them, or if they contain more than a name.
 ///
 /// # Errors
 ///
@@ -132,8 +132,8 @@ pub fn without_quotes(line: &str) -> Result<String, OutOfMemory> {
     }
 }
 
-/// Splits `text` into the text in quotes at its start and what follows these quotes. Returns `None` if it does not
-/// begin with a quote, or if that is not closed.
+/// Splits `text` into the text in quotes at its start and what follows these quotes. Returns `None` if `text` does not
+/// begin with a quote, or if the quote is not closed.
 pub(crate) fn quoted(text: &str) -> Option<(&str, &str)> {
     if let Some(inner) = text.strip_prefix('\'') {
         return inner.split_once('\'');

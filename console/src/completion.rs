@@ -1,16 +1,16 @@
-//! Finds what can stand in place of the word before the cursor.
+//! Finds the names that can stand in place of the word before the cursor.
 //!
-//! The usage of a command, as in `[-v] GLOB`, says what completes its arguments:
+//! The usage of a command, as in `[-v] GLOB`, tells what completes its arguments:
 //!
 //! | word of a usage | completed by |
 //! |---|---|
 //! | in small letters, as `on\|off` and `-v` | itself |
-//! | `GLOB`, `FUNC`, `SYMBOL`, `PLACE`, `FUNCTION` | paths of functions to the next `::`, after `<` also whole names; else paths with a part that begins so |
+//! | `GLOB`, `FUNC`, `SYMBOL`, `PLACE`, `FUNCTION` | paths of functions to the next `::`, after `<` also whole names; otherwise paths with a segment that begins with the word |
 //! | `PATH` | files |
-//! | `PROGRAM`, `PROBES` | kinds of probes, functions, events, words of the language, and names from before in the program |
+//! | `PROGRAM`, `PROBES` | kinds of probes, functions, events, words of the language, and names from earlier in the program |
 //! | `COMMAND`, after `-c` | a line |
 //! | `EVENT`, `NAME`, `OPTIONS` | events that are defined, what `help` explains, options of `trace` |
-//! | `TEXT` | a definition that is in quotes |
+//! | `TEXT` | a definition in quotes |
 //! | any other, if it is the first argument | the values that the command's declaration lists |
 
 mod names;
@@ -49,7 +49,7 @@ pub(crate) enum NameKind {
     GroupEvent,
 }
 
-/// What is typed after a command.
+/// The arguments of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub arguments: &'static str,
@@ -57,12 +57,12 @@ pub(crate) struct Usage {
     pub values: &'static [&'static str],
 }
 
-/// The names that there are.
+/// The names that completion offers.
 pub(crate) trait Names {
     /// Returns the usage of a command.
     fn usage(&self, command: &str) -> Option<Usage>;
 
-    /// Returns what follows the first word of a definition that begins with `letter`.
+    /// Returns the second word of the usage of a definition that begins with `letter`.
     fn place(&self, letter: char) -> Option<&'static str>;
 
     /// Offers the names of a kind.
@@ -105,7 +105,7 @@ fn offer_functions(word: &str, names: &mut impl Names, found: &mut Candidates) -
     if found.names().is_empty() { names.offer(NameKind::FunctionWithSegment, found) } else { Ok(()) }
 }
 
-/// Completes the end of a line.
+/// Completes the last word of a line.
 fn line(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
     let text = text.trim_start();
     if let Some(file) = text.strip_prefix('>') {
@@ -206,8 +206,8 @@ fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut C
     }
 }
 
-/// Returns the offset of the last word of `text` outside brackets, whether that is in the braces of a clause or in a
-/// predicate, and whether a string is open.
+/// Returns three facts about the end of `text`: the offset of its last word outside brackets, whether the word is in
+/// the braces of a clause or in a predicate, and whether a string is open.
 fn outside(text: &str) -> (usize, bool, bool) {
     let (mut start, mut braces, mut brackets) = (0, 0_usize, 0_usize);
     let (mut is_predicate, mut is_string, mut previous) = (false, false, ' ');
@@ -218,7 +218,7 @@ fn outside(text: &str) -> (usize, bool, bool) {
             '"' if previous != '\\' => is_string = !is_string,
             _ if is_string => {}
             '<' | '(' | '[' if is_probe => brackets += 1,
-            // A part of a name.
+            // The brace is a part of a name.
             '{' if is_probe && text[..at].ends_with("::") => brackets += 1,
             '>' if previous == '-' => {}
             '>' | ')' | ']' if is_probe => brackets = brackets.saturating_sub(1),
@@ -237,7 +237,7 @@ fn outside(text: &str) -> (usize, bool, bool) {
     (start, braces > 0 || is_predicate, is_string)
 }
 
-/// Completes the end of a program.
+/// Completes the last word of a program.
 fn program(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
     let (start, is_clause, is_string) = outside(text);
     if is_string {
@@ -250,7 +250,7 @@ fn program(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result
     let before = text.trim_end_matches(is_letter);
     let word = &text[before.len()..];
     match before.chars().next_back() {
-        // A field.
+        // A field is not completed.
         Some('.') => Ok(()),
         Some(sigil @ ('@' | '$')) => {
             let start = before.len() - 1;

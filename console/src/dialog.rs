@@ -15,7 +15,7 @@ use crate::{command, files, output, probes};
 ///
 /// # Panics
 ///
-/// Panics if there is no memory for the rings.
+/// Panics if there is no memory for the rings and the events.
 pub fn run() -> ! {
     let mut session = Session::new();
     println!("Type `help` to see what there is.");
@@ -63,7 +63,7 @@ impl Session {
         if !output::is_line_done() {
             println!();
         }
-        // The session completes what is typed, so the editor is not a part of it meanwhile.
+        // The editor is taken out of the session, which completes words for it.
         let mut editor = mem::replace(&mut self.editor, LineEditor::new(PROMPT));
         // The screen returns errors only while a command runs, and none runs now.
         let _ = editor.start(&mut Screen::default());
@@ -111,7 +111,7 @@ impl Session {
         }
     }
 
-    /// Runs a line in the form in which it is typed.
+    /// Runs a line as it would be typed.
     ///
     /// # Errors
     ///

@@ -18,10 +18,10 @@ const ROOM: usize = 4096;
 const INTERRUPT_KEY: u8 = 0x03;
 /// The byte that a terminal sends for ^T. While a command runs, it asks for its line, as in BSD (termios(4), VSTATUS).
 const STATUS_KEY: u8 = 0x14;
-/// The number of bytes of a line that the answer shows.
+/// The maximum number of bytes of a line that the answer to ^T shows.
 const SHOWN: usize = 120;
 
-/// Input that has not been read.
+/// The input that has not been read.
 static TYPED: Mutex<Deque<u8, ROOM>> = Mutex::new(Deque::new());
 static LOST: AtomicU64 = AtomicU64::new(0);
 /// The effect of [`INTERRUPT_KEY`]: [`IDLE`], [`RUNNING`] or [`INTERRUPTED`].
@@ -34,16 +34,15 @@ const RUNNING: u8 = 1;
 const INTERRUPTED: u8 = 2;
 /// Whether [`STATUS_KEY`] was pressed and not answered yet.
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
-/// The line that runs.
+/// The running line, for [`STATUS_KEY`].
 static RUNNING_LINE: Lock<Option<RunningLine>> = Lock::new(None);
 
-/// A line that runs.
 #[derive(Clone, Debug)]
 struct RunningLine {
     /// The beginning of its text.
     text: String<SHOWN>,
     is_cut: bool,
-    /// When it began.
+    /// The time at which it began.
     begin: Duration,
     /// The name and the number of the task of the console.
     name: [u8; 16],
@@ -59,7 +58,7 @@ impl RunningLine {
         Self { text, is_cut, begin: time::now(), name: *here.name_bytes(), task: here.task }
     }
 
-    /// Shows it on a line of its own.
+    /// Shows the status on a line of its own.
     fn show(&self) {
         let Self { text, is_cut, begin, name, task } = self;
         let time = time::now().saturating_sub(*begin);
@@ -83,7 +82,7 @@ pub fn take(byte: u8) -> bool {
         if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
             // ^C also discards input that was typed ahead.
             typed.clear();
-            // Fails if the command ends on another CPU at this moment; then there is nothing to interrupt.
+            // Fails if the command ends on another CPU at this moment: then there is nothing to interrupt.
             let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
             return false;
         }
@@ -103,7 +102,7 @@ pub fn count_lost(bytes: u64) {
     LOST.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Returns the number of bytes that were lost so far, at least.
+/// Returns a lower bound for the number of bytes lost so far.
 #[must_use]
 pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
@@ -115,8 +114,8 @@ pub fn is_available() -> bool {
     with_typed(|typed| !typed.is_empty())
 }
 
-/// Moves input from the kernel to the queue, as far as there is room. One task at a time does this, because the order
-/// of bytes matters.
+/// Moves input from the kernel to the queue, until the queue is full. One task at a time does this, so that the bytes
+/// stay in order.
 fn poll() {
     static IS_POLLING: AtomicBool = AtomicBool::new(false);
     if IS_POLLING.swap(true, Ordering::Acquire) {
@@ -145,7 +144,7 @@ pub fn read_byte() -> u8 {
 /// Neither is passed to the reader.
 #[derive(Debug)]
 pub struct Foreground {
-    /// The line whose command reads this one.
+    /// The line whose command reads the input.
     outer: Option<RunningLine>,
 }
 
@@ -194,8 +193,8 @@ pub fn is_interrupted() -> bool {
     FOREGROUND.load(Ordering::Relaxed) == INTERRUPTED
 }
 
-/// Returns whether ^C was pressed, and resets this. A command that handles ^C and goes on calls this, so that the next
-/// ^C reaches it, too.
+/// Returns whether ^C was pressed, and resets this. A command that handles ^C and goes on calls this to receive the
+/// next ^C.
 pub(crate) fn take_interrupt() -> bool {
     is_interrupted() && FOREGROUND.compare_exchange(INTERRUPTED, RUNNING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }

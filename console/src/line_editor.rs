@@ -2,8 +2,8 @@
 //!
 //! The terminal at the other end of the UART sends one byte at a time: characters, control characters, and escape
 //! sequences for its special keys. The editor assembles them to a line, and echoes it so that the terminal shows it.
-//! The bytes may also be noise: in any case the line is equal to what the terminal shows, and a line that misses part
-//! of the input is refused as a whole.
+//! The bytes may also be noise. In any case the line is equal to the text that the terminal shows, and a line that
+//! misses part of the input is refused as a whole.
 //!
 //! | key | does |
 //! |---|---|
@@ -12,19 +12,19 @@
 //! | backspace, delete or ^D | remove a character |
 //! | ^U, ^K | remove everything before the cursor, everything after it |
 //! | ^W, Alt-backspace, Alt-d | remove the text up to a blank before the cursor, the word before it, the word after it |
-//! | ^Y | insert what one of these five removed last |
+//! | ^Y | insert the text that one of these five keys removed last |
 //! | ^T | exchange the character before the cursor with the next one |
 //! | up or ^P, down or ^N | show an earlier or a later line |
 //! | Alt-. | insert the last word of the line before |
 //! | ^R | search the earlier lines for the text that follows; again: further back |
-//! | ^G or ^C while searching | show the line again that was being typed |
+//! | ^G or ^C while searching | show the line that was being typed again |
 //! | tab | complete the word before the cursor; a second one lists the names that it may become |
 //! | enter | end the line, or go on in a next row if a bracket or a quote is open |
 //! | ^C | discard the line |
 //! | ^L | clear the screen |
 //!
-//! Other control characters, unknown escape sequences, invalid UTF-8 and characters that there is no room for ring the
-//! terminal's bell, and the line is refused when it ends. The refused line can be recalled as it was shown.
+//! The terminal's bell rings at other control characters, unknown escape sequences, invalid UTF-8, and characters for
+//! which there is no room. The line is then refused when it ends. The refused line can be recalled as it was shown.
 //!
 //! A long line takes several rows of the terminal. When a key first has to move back in such a line, the editor asks
 //! the terminal for the length of its rows. The key is held until the answer arrives. If other input arrives first,
@@ -33,11 +33,11 @@
 //! The same question tells apart a tab key and a tab in a text that is pasted or that a program sends. There, other
 //! input arrives before an answer, and the tab is a space. A tab at the start of a line or after a blank is a space,
 //! too, if nothing can be completed there. A peer that sends lines without tabs is never asked. It ends each line with
-//! a line feed, which never goes on in a next row, also after a carriage return: only a carriage return alone is the
-//! enter key. Each row of a line is edited, and recalled, by itself.
+//! a line feed. Only the enter key, a carriage return, can go on in a next row: a line feed ends the line, even right
+//! after a carriage return. Each row of a line is edited, and recalled, by itself.
 //!
-//! A program on the host can keep the history when the machine ends: see [`kprobes_wire::history`]. Its keys show
-//! nothing and leave the line as it is. Only lines that the enter key ends are in the history.
+//! A program on the host can keep the history beyond the end of the machine: see [`kprobes_wire::history`]. Its keys
+//! show nothing and leave the line as it is. Only lines that the enter key ends are in the history.
 
 mod candidates;
 mod keys;
@@ -74,7 +74,7 @@ const ASK_FOR_COLUMNS: &str = "\x1b7\x1b[9999C\x1b[6n\x1b8";
 /// The prompt of the rows of a line after the first.
 const NEXT_ROW: &str = "> ";
 
-/// What the editor asks about the text in a line.
+/// Answers questions of the editor about the text in a line.
 pub trait Completer {
     /// Finds the names that can stand in place of the word at the end of `before`, the line up to the cursor.
     ///
@@ -112,7 +112,7 @@ impl fmt::Display for LineRefusal {
     }
 }
 
-/// A line, and the reason if it is not what was sent.
+/// A line, and the reason for refusing it, if it misses part of the input.
 #[derive(Debug, Default)]
 struct EditedLine {
     text: String,
@@ -135,14 +135,14 @@ struct Search {
     shown: usize,
 }
 
-/// The program on the host that keeps the history, if there is one.
+/// The state of the program on the host that keeps the history, if there is one.
 #[derive(Debug, Default)]
 struct HistoryKeeper {
-    /// Whether lines are reported to it.
+    /// Whether lines are reported to the program.
     is_present: bool,
-    /// Whether it was asked for its lines.
+    /// Whether the program was asked for its lines.
     is_asked: bool,
-    /// The earlier line that it is sending, and whether there was room for all of it.
+    /// The earlier line that the program is sending, and whether there was room for all of the line.
     earlier: Option<(String, bool)>,
 }
 
@@ -288,7 +288,7 @@ impl LineEditor {
                     tell(Report::<&str>::Next, out)?;
                 }
             }
-            // Noise has cut the line off, or made its end.
+            // The end of a line without its beginning is noise, or noise has cut the line off.
             (Key::EarlierEnd, None) => self.refuse(LineRefusal::NoKey, out)?,
             (_, earlier) => {
                 *earlier = None;
@@ -298,7 +298,7 @@ impl LineEditor {
         Ok(true)
     }
 
-    /// Adds the line from the host before all others. Returns whether there is room for more.
+    /// Adds the line from the host at the front of the history. Returns whether there is room for more.
     fn remember_earlier(&mut self) -> bool {
         let is_new = |text: &String| !text.is_empty() && self.history.front() != Some(text);
         let text = self.keeper.earlier.take().and_then(|(text, is_whole)| (is_whole && is_new(&text)).then_some(text));
@@ -351,7 +351,7 @@ impl LineEditor {
         match key {
             Key::Character(character) => self.insert(character, out)?,
             Key::Tab => self.complete(completer, is_ambiguous, out)?,
-            // A line that is refused does not go on.
+            // A refused line does not go on in a next row.
             Key::Enter if self.line.refusal.is_none() && self.is_open(completer) => self.begin_row(out)?,
             Key::LineEndAfterEnter if self.rows.is_empty() || end > 0 => {}
             Key::Enter | Key::LineEnd | Key::LineEndAfterEnter => return self.finish(key, out).map(Some),
@@ -434,9 +434,9 @@ impl LineEditor {
         })
     }
 
-    /// Adds the row that `key` ends to the history if it is of a person, and neither empty nor equal to the newest one
-    /// there. Reports it to the program on the host that keeps the history. If there is no memory, the row cannot be
-    /// recalled.
+    /// Adds the row that `key` ends to the history if `key` is the enter key, and if the row is neither empty nor equal
+    /// to the newest row there. Reports the row to the program on the host that keeps the history. If there is no
+    /// memory, the row cannot be recalled.
     fn remember(&mut self, key: Key, out: &mut dyn Write) -> fmt::Result {
         let text = &self.line.text;
         if key == Key::Enter
@@ -470,7 +470,7 @@ impl LineEditor {
         self.rows.len() + length <= LINE_MAX
     }
 
-    /// Returns whether the line goes on in a next row, for which there is room.
+    /// Returns whether the line goes on in a next row, and there is room for the row.
     fn is_open(&self, completer: &mut dyn Completer) -> bool {
         self.has_room(self.line.text.len() + 1)
             && self.line_to(self.line.text.len()).is_ok_and(|line| completer.is_open(&line))
@@ -542,7 +542,7 @@ impl LineEditor {
         self.redraw(place, start, start + text.len(), out)
     }
 
-    /// Removes the text from `start` to `end`, and keeps it. The cursor is between them.
+    /// Removes the text from `start` to `end`, and keeps it for `^Y`. The cursor is between them.
     fn take(&mut self, start: usize, end: usize, out: &mut dyn Write) -> fmt::Result {
         if start == end {
             return Ok(());
@@ -576,7 +576,7 @@ impl LineEditor {
         let place = self.cell(start);
         self.line.text.drain(start..end);
         if self.line.text.is_empty() && self.rows.is_empty() {
-            // Nothing is left of a line whose input was refused.
+            // Nothing is left of the input that was refused.
             self.line.refusal = None;
         }
         self.redraw(place, start, start, out)
@@ -673,11 +673,11 @@ impl LineEditor {
         }
     }
 
-    /// Handles a key in a search. Returns `false` if the key ends the search, and then has its effect on the line
-    /// found.
+    /// Handles a key in a search. Returns `false` if the key ends the search; the caller then applies the key to the
+    /// line found.
     fn search_for(&mut self, key: Key, out: &mut dyn Write) -> Result<bool, fmt::Error> {
         let Some(Search { wanted, cursor, .. }) = &self.search else { return Ok(false) };
-        // The text, and the index of the line before which it is searched.
+        // The text, and the end of the range of lines in which it is searched, backward.
         let (wanted, end) = match key {
             Key::Search => (fallible::copy(wanted), self.shown),
             Key::Character(character) => (fallible::format(format_args!("{wanted}{character}")), self.shown + 1),

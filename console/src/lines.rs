@@ -1,4 +1,4 @@
-//! Buffers output so that a screen receives whole lines. Lines of several tasks would otherwise be mixed.
+//! Buffers output so that a screen receives whole lines, and the lines of several tasks are not mixed.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -23,7 +23,7 @@ impl<W: Write> Lines<W> {
         self.is_lost
     }
 
-    /// Shows an unfinished line, too.
+    /// Shows all text, including an unfinished line.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl<W: Write> Write for Lines<W> {
 
 impl<W: Write> Drop for Lines<W> {
     fn drop(&mut self) {
-        // Text that the screen does not show now is lost.
+        // Text that the screen does not accept now is lost.
         let _ = self.flush();
     }
 }

@@ -1,12 +1,12 @@
-//! Parses a line as a shell does: words with quotes, and a redirection of the output. This is enough of a shell to type
-//! the commands that are usual in the tracefs of a Linux machine.
+//! Parses a line as a shell does: words with quotes, and a redirection of the output. That is enough to type the usual
+//! commands for the tracefs of a Linux machine.
 //!
 //! Words are separated by white space. `'…'` takes all characters literally. In `"…"`, `\` quotes `"` and `\`. Outside
 //! of quotes, `\` quotes any character. `> FILE` or `>> FILE` may stand anywhere outside of quotes, but not directly
 //! after an unquoted number, where a shell redirects the file descriptor of that number. `$?`, where the caller
 //! supplies it, tells whether the previous line was refused. There are no other variables and no patterns: `$retval`
-//! and `*` are ordinary characters. Characters that connect commands in a shell are refused: `|`, `&`, `;` and `<`. So
-//! are those that begin a substitution, `` ` ``, `$(` and `${`, and a `\` at the end of the line.
+//! and `*` are ordinary characters. Characters that connect commands in a shell are refused: `|`, `&`, `;` and `<`. The
+//! characters that begin a substitution are refused, too: `` ` ``, `$(` and `${`; so is a `\` at the end of the line.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -44,7 +44,7 @@ pub struct Error {
     pub column: usize,
 }
 
-/// The problem of a line that there is no memory for.
+/// The problem of a line for which there is no memory.
 const NO_MEMORY: &str = "there is no memory for this line";
 
 impl From<OutOfMemory> for Error {
@@ -85,7 +85,7 @@ impl CommandLine {
         Self::of(tokens(text, None)?)
     }
 
-    /// Parses a line, and replaces `$?` by 1 if the previous line was refused, and by 0 otherwise. It is not replaced
+    /// Parses a line, and replaces `$?` by 1 if the previous line was refused, and by 0 otherwise. `$?` is not replaced
     /// in `'…'` and after `\`.
     ///
     /// # Errors

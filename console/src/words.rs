@@ -80,7 +80,7 @@ impl<'a> Words<'a> {
         self.position = self.line.len() - self.rest().text.len() + bytes;
     }
 
-    /// Returns whether the unread part continues the word of which a part was read.
+    /// Returns whether the unread part continues a word that was read in part.
     #[must_use]
     pub fn continues(&self) -> bool {
         self.line[self.position..].starts_with(|next: char| !next.is_whitespace())
@@ -90,7 +90,7 @@ impl<'a> Words<'a> {
     ///
     /// # Errors
     ///
-    /// It has one.
+    /// The unread part has one.
     pub fn no_redirection(&self) -> Result<(), Failure> {
         self.clone().try_for_each(|word| match word.text {
             text if text.starts_with('>') => Err(word.failure(SCREEN_ONLY)),
@@ -153,7 +153,7 @@ impl Failure {
         Self { sentence: said(sentence), column: Some(column) }
     }
 
-    /// Writes the reason, with a caret below its place in `line`, of which only the row with this place is shown.
+    /// Writes the reason, and the row of `line` with the place of the cause, with a caret below the place.
     ///
     /// # Errors
     ///
@@ -211,8 +211,7 @@ mod tests {
         assert_eq!(words.rest().text, "");
     }
 
-    /// Lines with 0 to 5 white space characters before, between and after the words, and with words that are parts of
-    /// other words.
+    /// Lines with 0 to 5 white space characters before, between and after the words. Some words are parts of others.
     #[test]
     fn blanks_around_words_change_nothing_but_columns() {
         let words = ["disable", "ab", "b", "\u{1f4a5}"];

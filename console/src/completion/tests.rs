@@ -1,4 +1,4 @@
-//! Lines, and what completes them, with the names of a small kernel.
+//! Lines and their completions, with the names of a small kernel.
 
 use super::*;
 use alloc::string::String;
@@ -57,7 +57,7 @@ const COMMANDS: [(&str, &str); 10] = [
 const FUNCTIONS: [&str; 6] =
     ["a::b::one", "a::b::other", "a::c::two", "<a::B as c::D>::next", "a::E::set", "z::{closure#0}::one"];
 
-/// The names of the functions that have other ones than their paths.
+/// The names of the functions whose names differ from their paths.
 const WHOLE: [&str; 2] = ["<a::B<u8> as c::D>::next", "<a::E>::set"];
 
 /// Returns the names that complete `line`, separated by `|`.

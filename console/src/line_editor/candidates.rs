@@ -13,7 +13,7 @@ const NAMES_MAX: usize = 1000;
 /// The maximum number of rows of a list.
 pub(super) const ROWS_MAX: usize = 20;
 
-/// The names that can stand in place of a word. Each ends with what follows it in a line, such as a blank.
+/// The names that can stand in place of a word. Each ends with the text that follows it in a line, such as a blank.
 #[derive(Debug, Default)]
 pub struct Candidates {
     word: String,
@@ -94,7 +94,7 @@ impl Candidates {
         self.keep(fallible::copy(path)?)
     }
 
-    /// Shortens the common text to that with which `name` begins, too.
+    /// Shortens the common text to the part with which `name` begins, too.
     fn narrow(&mut self, name: &str) -> Result<(), OutOfMemory> {
         if self.names.is_empty() {
             self.common = fallible::copy(name)?;
@@ -117,8 +117,8 @@ impl Candidates {
         Ok(())
     }
 
-    /// Writes the names in columns, for a terminal with this number of columns. Leaves out the part of a path that all
-    /// have before the last `/` or `:` of the word.
+    /// Writes the names in columns, for a terminal with this number of columns. Leaves out the common part of the paths
+    /// up to the last `/` or `:` of the word.
     pub(super) fn write(&self, columns: usize, out: &mut dyn Write) -> fmt::Result {
         let is_prefix = self.common.starts_with(&*self.word);
         let cut = self.word.rfind(['/', ':']).filter(|_| is_prefix).map_or(0, |at| at + 1);

@@ -10,7 +10,7 @@ pub(super) enum Key {
     Character(char),
     /// A carriage return, which a keyboard sends.
     Enter,
-    /// A line feed, which ends a line of a peer that sends lines.
+    /// A line feed, which ends each line of a peer that sends lines.
     LineEnd,
     /// A line feed right after a carriage return.
     LineEndAfterEnter,
@@ -57,9 +57,9 @@ pub(super) enum Key {
     EarlierBegin,
     /// The end of an earlier line.
     EarlierEnd,
-    /// The host keeps the history.
+    /// The host begins to keep the history.
     KeepHistory,
-    /// The host leaves.
+    /// The host no longer keeps the history.
     LeaveHistory,
 }
 
@@ -68,7 +68,7 @@ const ALT: u16 = 3;
 /// The parameter of a sequence for a key that is pressed with Ctrl.
 const CONTROL: u16 = 5;
 
-/// The reason why bytes are no key.
+/// The reason why bytes form no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noise {
     /// The bytes are not UTF-8.

@@ -11,7 +11,7 @@ pub(super) struct Cell {
     pub column: usize,
 }
 
-/// Returns the number of columns of a text in a row that is long enough.
+/// Returns the number of columns that a text takes in one row.
 pub(super) fn width(text: &str) -> usize {
     text.chars().map(of).sum()
 }
@@ -22,7 +22,8 @@ pub(super) fn of(character: char) -> usize {
 
 impl Cell {
     /// Returns the cell of the character at byte `at` of `text`, or of the end of the text. The text follows the parts
-    /// of `prompt`, in rows of `columns`. A character of two columns does not begin in the last column.
+    /// of `prompt`, in rows of `columns`. A character of two columns is not shown in the last column, but in the next
+    /// row.
     pub fn of(prompt: [&str; 3], text: &str, at: usize, columns: usize) -> Self {
         let mut cell = Self { row: 0, column: 0 };
         for character in prompt.into_iter().chain([&text[..at]]).flat_map(str::chars) {

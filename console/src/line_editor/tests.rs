@@ -1,4 +1,4 @@
-//! Keys and noise, with a simulated terminal that reports the length of its rows, or does not.
+//! Keys and noise, with a simulated terminal that may or may not report the length of its rows.
 
 use super::*;
 use alloc::format;
@@ -306,7 +306,7 @@ fn what_is_not_closed_goes_on_in_a_next_row() {
     assert_eq!(line(b"a\xff {"), Err(LineRefusal::NotUtf8), "it does not go on");
     let long = "x".repeat(LINE_MAX - 3);
     assert_eq!(lines(&format!("{{{long}\r}}\r")), [format!("{{{long}\n}}")]);
-    // A line of the history that there is no room for is not shown: nothing is added to the row.
+    // A line of the history for which there is no room is not shown: nothing is added to the row.
     assert_eq!(lines(&format!("{long}\r{{{long}\r\x10}}\r"))[1], format!("{{{long}\n}}"));
     assert_eq!(line(format!("{{{long}\r}}{long}").as_bytes()), Err(LineRefusal::TooLong));
     assert_eq!(line(format!("{{{long}xx\r").as_bytes()), Ok(format!("{{{long}xx")), "there is no room for a next row");
@@ -400,7 +400,7 @@ fn keep() -> String {
     history::key(history::KEEP)
 }
 
-/// The host hands lines over while a line is typed, searched or recalled, and none of that changes.
+/// The host sends earlier lines while a line is typed, searched or recalled. This line does not change.
 #[test]
 fn a_host_hands_earlier_lines_over() {
     let earlier = history::earlier;
@@ -410,11 +410,12 @@ fn a_host_hands_earlier_lines_over() {
         (format!("x\r{}{two}{two}\x10{one}\x10!\r", keep()), "two!", &["f", "n", "n", "n", "ltwo!"]),
         (format!("dr{}aft{two}\x10\x0e\r", keep()), "draft", &["f", "n", "ldraft"]),
         (format!("{}x\r\x12x{two}\x07y\x10\x10\r", keep()), "two", &["f", "lx", "n", "ltwo"]),
-        // It asks once. A line of a program is not kept, and none is reported after the host has left.
+        // The editor asks once. A line that a program sends is not kept, and no line is reported after the host has
+        // left.
         (format!("{0}{0}a\nb\r\rb\rc\n\x10\x10\r", keep()), "b", &["f", "lb"]),
         (format!("{}{}a\r", keep(), history::key(history::LEAVE)), "a", &["f"]),
         (format!("{}a {{\r}}\r", keep()), "a {\n}", &["f", "la {", "l}"]),
-        // A line that is cut off, or too long, is left out.
+        // An earlier line that is cut off, or too long, is left out.
         (format!("{}{}\x15{two}\x10\x10\r", keep(), &one[..11]), "two", &["f", "n"]),
         (format!("{}{}{two}\x10\x10\r", keep(), earlier(&"x".repeat(LINE_MAX + 1))), "two", &["f", "n", "n"]),
     ] {
@@ -431,7 +432,7 @@ fn a_host_hands_earlier_lines_over() {
         session.feed(byte);
     }
     assert_eq!(session.lines, [Ok("two!".into())]);
-    // There is room for no more lines than are kept, and then no more are asked for.
+    // When the history is full, no more lines are asked for.
     let all: String = (0..HISTORY_MAX + 5).map(|number| earlier(&number.to_string())).collect();
     let session = Session::new().typed(format!("a\r{}{all}{}\r", keep(), "\x10".repeat(99)).as_bytes());
     assert_eq!(session.lines.last().unwrap().as_deref(), Ok((HISTORY_MAX - 2).to_string().as_str()));
@@ -441,7 +442,7 @@ fn a_host_hands_earlier_lines_over() {
     );
 }
 
-/// Edits lines of every length around the length of a row, and of some others, in several rows.
+/// Edits lines in several rows: of every length up to four rows, and of two larger lengths.
 #[test]
 fn long_lines_are_shown_in_rows() {
     let up = "\x1b[A";
@@ -496,7 +497,7 @@ fn a_terminal_may_answer_nothing_or_late() {
 /// Lines of every length from 1,000 to 5,000 bytes are accepted or refused as a whole.
 #[test]
 fn a_line_that_does_not_fit_is_refused() {
-    // The limit is what matters, and lengths far from it show that there is no other.
+    // Lengths near the limit are all tested, and a few far from it.
     let near = LINE_MAX - 8..=LINE_MAX + 8;
     for length in (1000..=5000).step_by(61).chain(near) {
         for last in ["y", "\u{e9}", "\u{1f4a5}"] {
@@ -591,7 +592,7 @@ fn a_refused_line_can_be_recalled_as_it_was_shown() {
     ] {
         assert_eq!(searched(keys), outcome);
     }
-    // Leaving the line for the history does not make it a new one.
+    // A line that is left for the history, and shown again, is still refused.
     assert_eq!(line(b"c\rab\x0f\x1b[A\x1b[B"), Err(LineRefusal::NoKey));
 }
 
