@@ -1,4 +1,4 @@
-//! What a command is: a name, a function that runs it, and its help. And the registered commands.
+//! A command: a name, a function that runs it, and its help. Registers and finds commands.
 
 use core::fmt;
 
@@ -17,11 +17,11 @@ pub struct Command {
     pub(crate) arguments: &'static str,
     pub(crate) help: &'static str,
     pub(crate) more: &'static str,
-    /// A line that runs the command; empty if its name is one.
+    /// A line that runs the command; empty if the name alone does.
     pub(crate) example: &'static str,
     /// The values of an argument, for completion.
     pub(crate) values: &'static [&'static str],
-    /// The last lines of help.
+    /// The lines at the end of the help.
     pub(crate) options: Option<&'static (dyn fmt::Display + Sync)>,
     run: Run,
 }
@@ -30,7 +30,7 @@ pub struct Command {
 pub(crate) const HELP_COLUMN: usize = 33;
 const HELP_WIDTH: usize = 80;
 
-/// Returns whether no line of `text` is wider than a line of help may be.
+/// Returns whether no line of `text` is wider than [`HELP_WIDTH`].
 pub(crate) const fn is_narrow(text: &str) -> bool {
     let (mut at, mut length) = (0, 0);
     while at < text.len() {
@@ -85,8 +85,8 @@ impl Command {
         Self { example, ..self }
     }
 
-    /// Adds the values that the tab key completes, for a first argument that is no name of the console's: see the
-    /// module `completion`.
+    /// Adds the values that the tab key completes, for a first argument for which the console itself knows no names:
+    /// see the module `completion`.
     #[must_use]
     pub const fn values(self, values: &'static [&'static str]) -> Self {
         Self { values, ..self }

@@ -22,7 +22,7 @@ const BATCH: usize = 1024;
 
 /// Reports the progress of a long operation.
 struct Progress {
-    /// What has been done to the part that is complete, for the message.
+    /// The participle for the complete part, in the message.
     done: &'static str,
     whole: usize,
     /// The time of the last message, since the start of the kernel.
@@ -90,8 +90,8 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     if !progress.report(tried) {
         return Ok(probe_nothing(probes));
     }
-    // Surveys the text now. Otherwise the next event or program would do it while everything is probed, which takes far
-    // longer.
+    // Surveys the text now. Otherwise the next event or program would survey it while everything is probed, which takes
+    // far longer.
     probe::analyze_text();
     // Counted now for the same reason, if it will be printed.
     let possible = (!has_memory).then(|| can_be_probed(table));
@@ -158,7 +158,7 @@ fn remove(probes: &mut Vec<Kprobe>) {
 /// Disables the probes together, or one by one if there is no memory for a list of them.
 fn disable(probes: &[Kprobe]) {
     if Registration::set_all_enabled(registrations(probes), false).is_err() {
-        // This does not fail: disabling a single probe takes no memory, and interrupts are not masked here.
+        // Disabling a single probe does not fail: it takes no memory, and interrupts are not masked here.
         probes.iter().for_each(|probe| _ = probe.disable());
     }
 }
@@ -187,13 +187,13 @@ fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
     functions.flat_map(|function| function.step_by(4))
 }
 
-/// Makes room in `probes` for another batch. Returns whether there is enough memory: for the new probes, for the lists
-/// while they are registered, and to enable all probes afterwards.
+/// Makes room in `probes` for another batch. Returns whether the memory suffices for the new probes, for the lists
+/// during their registration, and for enabling all probes afterwards.
 fn make_room(probes: &mut Vec<Kprobe>) -> bool {
-    /// The memory for a batch, in bytes: at most what the lists take during registration, and about what the probes
-    /// take.
+    /// The memory for a batch, in bytes: an upper bound for the lists during registration, and an estimate for the
+    /// probes.
     const NEEDED: usize = 512 * BATCH;
-    /// About the additional memory for an enabled probe, in bytes, with its share of the lists for enabling.
+    /// An estimate of the additional memory for an enabled probe, in bytes, with its share of the lists for enabling.
     const ENABLED: usize = 384;
     let needed = NEEDED + ENABLED * (probes.len() + BATCH);
     let is_there = match host().memory_to_spare() {

@@ -1,9 +1,8 @@
 //! Where the frame of a function is at each of its instructions: whether the frame pointer is the function's own, and
 //! how far the stack pointer is from its value at the entry. A pure computation on the instructions.
 //!
-//! Nothing is guessed: where paths disagree, or where no path that is followed leads, there is no frame. Paths are not
-//! followed through jumps to an address in a register, nor past an instruction that sets the stack pointer from a
-//! register other than x29.
+//! Nothing is guessed. There is no frame where paths disagree, where no followed path leads, and after an instruction
+//! that sets the stack pointer from a register other than x29. Jumps to an address in a register are not followed.
 
 use alloc::vec::Vec;
 
@@ -20,7 +19,7 @@ const FRAME_POINTER: Registers = Registers::x(29);
 struct Heights {
     /// The height of the stack pointer.
     stack: i64,
-    /// The height of the frame pointer; `None` if it is the caller's, or another value.
+    /// The height of the frame pointer; `None` if x29 is the caller's frame pointer, or has another value.
     frame: Option<i64>,
 }
 
@@ -30,11 +29,11 @@ enum Known {
     Nothing,
     /// All paths so far agree.
     Heights(Heights),
-    /// Paths disagree.
+    /// Paths disagree, or the stack pointer was set from another register than x29.
     Conflict,
 }
 
-/// The frame of a function, instruction by instruction.
+/// The frame of a function at each of its instructions.
 #[derive(Debug)]
 pub(crate) struct Frames {
     known: Vec<Known>,
@@ -79,7 +78,8 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Adds a path that leads to instruction `at` with this state. If that is new, the paths from there are pending.
+    /// Adds a path that leads to instruction `at` with this state. If that changes the state there, `at` is pending
+    /// again.
     fn lead(&mut self, at: usize, state: Known, pending: &mut Vec<usize>) -> Result<(), OutOfMemory> {
         let Some(known) = self.known.get_mut(at) else { return Ok(()) };
         let joined = match (*known, state) {
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn blocks_without_a_frame_are_known_by_the_branches_to_them() {
-        // A branch past the frame, to what follows its return.
+        // A branch past the frame, to the code after its return.
         assert_eq!(answers(&[0xb400_00c0, STP, SET, NOP, LDP, RET, NOP, RET]), "..sbb...");
-        // What follows a call that never returns is reached by a branch from before the frame.
+        // The code after a call that never returns is reached by a branch from before the frame.
         assert_eq!(answers(&[0xb400_00a0, STP, SET, NOP, BL, NOP, RET]), "..sbb..");
-        // Nothing is known of what only a jump table leads to.
+        // Nothing is known about code that only a jump table leads to.
         assert_eq!(answers(&[STP, SET, BR, NOP, LDP, RET]), ".sb...");
     }
 

@@ -6,7 +6,7 @@ use crate::host::host;
 use crate::session::Session;
 use crate::words::{Failure, Word, Words};
 
-/// The usage of each kind of definition, a line of help, and more help.
+/// Each kind of definition: its usage, a line of help, and more help.
 const DEFINITIONS: [(&str, &str, &str); 6] = [
     (
         "p[:NAME] PLACE [ARGS]",
@@ -111,7 +111,7 @@ pub(crate) fn describe(word: Word<'_>) -> Result<(), Failure> {
     if let Some(options) = command.and_then(|command| command.options) {
         println!("{options}");
     }
-    // A file may have the same name as a command. If there is no such file, nothing is added.
+    // A file may have the same name as a command. If there is no such file, the error is not shown.
     let _ = files::describe(word);
     Ok(())
 }

@@ -29,20 +29,20 @@ pub trait Task: Send {
 /// it.
 pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>, OutOfMemory>;
 
-/// Why the CPUs are not sampled.
+/// The reason why the CPUs cannot be sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplingError {
-    /// The machine has no timer that can do it, for this reason: a clause of a sentence.
+    /// The machine has no suitable timer, for this reason: a clause of a sentence.
     Timer(&'static str),
-    /// The machine does not count events so that they interrupt, for this reason: a clause of a sentence.
+    /// The machine has no counters of events that can interrupt, for this reason: a clause of a sentence.
     Counters(&'static str),
     /// The machine does not count this event.
     NotCounted(HardwareEvent),
     /// The machine counts at most this many events at once.
     TooManyEvents(usize),
-    /// They are sampled already.
+    /// The CPUs are already being sampled.
     Busy,
-    /// There is no memory for it.
+    /// There is not enough memory.
     OutOfMemory,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for SamplingError {
 }
 
 impl SamplingError {
-    /// Returns the index of the first of `periods` that this is a reason against.
+    /// Returns the index of the first of `periods` that the error is about.
     pub(crate) fn place(self, mut periods: impl Iterator<Item = Period>) -> Option<usize> {
         match self {
             Self::NotCounted(missing) => periods.position(|period| period.event() == Some(missing)),
@@ -81,63 +81,63 @@ impl From<OutOfMemory> for SamplingError {
     }
 }
 
-/// Which code is sampled.
+/// The code that can be sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// All code but that which handles exceptions or hits.
+    /// All code except for handlers of exceptions and hits.
     Masked,
     /// Only code that has interrupts unmasked, for this reason: a clause of a sentence.
     Unmasked(&'static str),
 }
 
-/// What is called for a sample.
+/// The function that is called for a sample, and its first argument.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleHandler {
     /// Called on the sampled CPU, with all interrupts masked. The arguments are `data`; the index of the period; the
     /// number of samples that were due since the one before and could not be taken; and the registers of the
-    /// interrupted code as they would be without probes. It takes no lock that the interrupted code may hold, allocates
-    /// nothing and does not panic. It may hit probes.
+    /// interrupted code as they would be without probes. The function takes no lock that the interrupted code may hold,
+    /// allocates nothing and does not panic. It may hit probes.
     ///
-    /// Returns whether it took the sample. If it did not, the sample counts as one that could not be taken, and it is
-    /// not called again on this CPU.
+    /// Returns whether it took the sample. Otherwise the sample counts as one that could not be taken, and the function
+    /// is not called again on this CPU.
     pub take: unsafe fn(usize, usize, u64, &TrapFrame) -> bool,
     /// The first argument.
     pub data: usize,
 }
 
-/// CPUs that are being sampled. Dropping it ends that; when the drop returns, no sample is being taken, and none will
-/// be.
+/// A running sampling of the CPUs. Dropping it ends the sampling: when the drop returns, no sample is being taken, and
+/// none will be.
 pub trait Sampler: Send + Sync {
     /// Ends the sampling, as dropping it does. Returns the number of samples, of all periods and CPUs, that were due,
     /// could not be taken, and were not passed to a later [`take`](SampleHandler::take).
     ///
-    /// `ended` is for how long no samples have been taken any more, if that is so. Samples due since then do not count.
-    /// Nor does the last one before, of each period on each CPU, which may have been on its way.
+    /// `ended` is the time since the program stopped to take samples, if it has. Samples due since then do not count.
+    /// The last sample before, of each period on each CPU, does not count either, because it may have been on its way.
     fn stop(self: Box<Self>, ended: Option<Duration>) -> u64;
 }
 
-/// A clock that interrupts every CPU to see what it does: after times, and after numbers of events that the CPU counts.
+/// A clock that interrupts every CPU to sample its code, after a time or after a number of events that the CPU counts.
 ///
 /// # Safety
 ///
 /// After a [`Sampler`] has been dropped, its [`SampleHandler`] must not be called.
 pub unsafe trait SamplingClock: Sync {
-    /// Returns which code can be sampled by `periods`, of which there is at least one.
+    /// Returns which code can be sampled with `periods`, of which there is at least one.
     ///
-    /// A time is at least 10 µs, and a number of events from 10,000 to 2³¹ − 1. Several periods may be equal, and each
-    /// takes a counter of its own. What happens while a sample is taken need not count.
+    /// A time is at least 10 µs, and a number of events from 10,000 to 2³¹ − 1. Several periods may be equal; each
+    /// period of events takes a counter of its own. Events while a sample is taken need not count.
     ///
     /// # Errors
     ///
-    /// The reason why nothing can be sampled by them.
+    /// The CPUs cannot be sampled with these periods.
     fn coverage(&self, periods: &[Period]) -> Result<Coverage, SamplingError>;
 
-    /// Starts to sample every running CPU with each of `periods`, which are those of [`coverage`](Self::coverage).
-    /// Called by a task, with interrupts unmasked.
+    /// Starts to sample every running CPU with each of `periods`, which were passed to [`coverage`](Self::coverage)
+    /// before. Called by a task, with interrupts unmasked.
     ///
     /// # Errors
     ///
-    /// The reason why nothing is sampled.
+    /// The CPUs cannot be sampled.
     ///
     /// # Safety
     ///
@@ -150,11 +150,11 @@ pub unsafe trait SamplingClock: Sync {
 /// # Safety
 ///
 /// [`masked`](Self::masked) must behave as documented, and every CPU that hits a probe must have a number below
-/// [`cpus`](Self::cpus). The code that records and counts hits relies on both. The tables are those of the image.
+/// [`cpus`](Self::cpus). The code that records and counts hits relies on both. [`tables`](Self::tables) must return the
+/// tables of this image.
 ///
-/// Whoever types a command, an event or a program chooses addresses, which hits read: `*(uint32 *)0x8010000c`.
-/// Addresses without memory give no value, but a read of a device register may change the device. Let only trusted
-/// people use the console: a command can read any address.
+/// Commands, events and programs can read any address: `*(uint32 *)0x8010000c`. Addresses without memory give no value,
+/// but a read of a device register may change the device. Let only trusted people use the console.
 pub unsafe trait Host: Sync {
     /// Returns the tables that `cargo kprobes image` made: the names of functions, inlined copies, and types. Bytes
     /// after the tables are ignored. Without tables, nothing can be probed by its name.
@@ -165,7 +165,7 @@ pub unsafe trait Host: Sync {
         image::reserved()
     }
 
-    /// Writes text to the console. Its lines end in LF; a terminal that needs CR before it is given one here.
+    /// Writes text to the console. Its lines end in LF. If the terminal needs a CR before LF, this function adds it.
     fn write(&self, text: fmt::Arguments<'_>);
 
     /// Returns a byte of input, if there is one. The console calls this while it waits for input, and while a command
@@ -180,8 +180,8 @@ pub unsafe trait Host: Sync {
         platform::yield_now();
     }
 
-    /// Returns whether the last text on the console, from any writer, ended with a newline. If it is unknown, the
-    /// console looks at the text that it has written itself.
+    /// Returns whether the last text on the console, from any writer, ended with a newline. `None` if it is unknown;
+    /// the console then considers only its own text.
     ///
     /// By default, returns `None`.
     fn is_line_done(&self) -> Option<bool> {
@@ -206,7 +206,7 @@ pub unsafe trait Host: Sync {
         }
     }
 
-    /// Calls `action` once on the calling CPU, with all interrupts masked whose handlers may hit a probe. Nothing else
+    /// Calls `action` once on the calling CPU, with all interrupts masked whose handlers may hit a probe. No other code
     /// on this CPU can hit a probe meanwhile.
     ///
     /// By default, masks all of PSTATE.DAIF.
@@ -244,7 +244,7 @@ pub unsafe trait Host: Sync {
         &[]
     }
 
-    /// Returns whether the vectors of interrupts call the function at the virtual address `function`. The tracer
+    /// Returns whether the vectors of interrupts call the function at the virtual address `_function`. The tracer
     /// `function_graph` marks the beginning and the end of such a call.
     ///
     /// By default, returns false.
@@ -252,8 +252,8 @@ pub unsafe trait Host: Sync {
         false
     }
 
-    /// Returns whether there is a task with this number; `None` if it is unknown. A program that is restricted to a
-    /// task ends with it.
+    /// Returns whether there is a task with this number; `None` if that is unknown. A program that is restricted to a
+    /// task ends with the task.
     ///
     /// By default, returns `None`.
     fn has_task(&self, _number: u64) -> Option<bool> {
@@ -271,8 +271,8 @@ pub unsafe trait Host: Sync {
         Ok(())
     }
 
-    /// Returns the number of heap bytes that the console may allocate, or `None` if it is unknown. If it is unknown,
-    /// the console tries to allocate what it needs, and reports a failure.
+    /// Returns the number of heap bytes that the console may allocate, or `None` if it is unknown. The console then
+    /// tries to allocate what it needs, and reports a failure.
     ///
     /// By default, returns `None`.
     fn memory_to_spare(&self) -> Option<usize> {
@@ -327,22 +327,19 @@ pub(crate) fn memory_to_spare() -> usize {
     host().memory_to_spare().unwrap_or(usize::MAX)
 }
 
-/// Returns [`Host::cpus`] as of its first call.
+/// Returns the result of the first call of [`Host::cpus`].
 pub(crate) fn cpus() -> usize {
     *CPUS.call_once(|| host().cpus())
 }
 
-/// Calls [`Host::running_cpus`].
 pub(crate) fn running_cpus() -> usize {
     host().running_cpus()
 }
 
-/// Calls [`Host::sleep`].
 pub(crate) fn sleep(duration: Duration) {
     host().sleep(duration);
 }
 
-/// Calls [`Host::masked`].
 pub(crate) fn masked(action: &mut dyn FnMut()) {
     host().masked(action);
 }

@@ -43,7 +43,7 @@
 //! | [`program`] | programs |
 //! | [`lock`] | a lock for tasks |
 //!
-//! All modules also build for the host, where those are tested that need no kernel.
+//! All modules also build for the host, where the modules that need no kernel are tested.
 
 // The private modules:
 //
@@ -119,8 +119,8 @@ pub use dialog::run;
 pub use host::Host;
 pub use prologue::is_caller_in_x30;
 
-/// Passes the kernel's services to the console, and its own commands, which are added to the console's. Must be called
-/// before anything else of the console is used. Prints a line if the tables are damaged. Later calls have no effect.
+/// Passes the kernel's services and its own commands to the console, which adds the commands to its own. Must be called
+/// before any other function of the console. Prints a line if the tables are damaged. Later calls have no effect.
 pub fn init(host: &'static dyn Host, commands: &'static [command::Command]) {
     host::set(host);
     command::register(&commands::COMMANDS, commands);

@@ -9,13 +9,13 @@ use fallible::OutOfMemory;
 use kprobes_symbols::Symbol;
 use kprobes_symbols::names::{Glob, plain_path, plain_pieces};
 
-/// The plain paths of all functions, and the numbers of those that share their path.
+/// The plain paths of all functions, and the numbers of the functions that share their path.
 #[derive(Debug)]
 pub struct Paths<'a> {
     text: String,
     /// The end of each path in `text`, in the order of the functions.
     ends: Vec<u32>,
-    /// In ascending order of address.
+    /// The functions that share their path, in ascending order of address.
     twins: Vec<Twin<'a>>,
 }
 
@@ -28,7 +28,7 @@ struct Twin<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Computes the plain paths of `functions`, and the numbers of these, which `by_name` lists by name and, for one
+    /// Computes the plain paths and the numbers of `functions`. `by_name` lists the same functions by name and, for one
     /// name, by address. Returns `None` if they take more than `most` bytes, or if there is no memory for them.
     pub fn new<I>(functions: impl Fn() -> I, by_name: impl Iterator<Item = Symbol<'a>>, most: usize) -> Option<Self>
     where
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn functions_that_share_a_path_are_numbered_by_address() {
-        // By name and address, as the table lists them; at 12 there are two names, and at 20 one name twice.
+        // By name and address, as the table lists them. There are two names at 12, and one name twice at 20.
         let by_name = [("a", 8, 4), ("b", 4, 0), ("b", 12, 4), ("b", 20, 4), ("b", 20, 8), ("b", 28, 4), ("c", 12, 4)];
         let by_name = by_name.map(|(name, address, size)| Symbol { name, address, size });
         let paths = |most| Paths::new(|| by_name.into_iter(), by_name.into_iter(), most);

@@ -102,7 +102,7 @@ pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         };
         let state = if enabled { "enabled" } else { "disabled" };
         let event = session.event_of(data);
-        // The counters of an event include the hits of probes that this one has replaced.
+        // The counters of an event include the hits of the probes that its present probe has replaced.
         let (hits, missed) = event.map_or((hits, missed), |event| (event.hits(), event.missed()));
         let event = event.map_or("-", |event| &event.definition().event);
         let place = Symbolic(address);
@@ -150,7 +150,7 @@ pub(crate) fn disable(session: &mut Session, words: &mut Words<'_>) -> Result<()
     set_enabled(session, words, false)
 }
 
-/// Returns the failure for `name`, at this column of the line, which no event has, or none that is meant.
+/// Returns the failure for `name`, which no suitable event has. `column` is its place in the line.
 fn no_event(session: &Session, column: usize, name: &str) -> Failure {
     let known = session.events.iter().map(|event| event.definition().event.as_str());
     match nearest(name, known, 3).filter(|&meant| meant != name) {

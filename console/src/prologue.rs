@@ -11,7 +11,7 @@ use aarch64_kprobes::insn::{BRK_KPROBE, Linkage};
 /// Returns whether the return address is in x30 when instruction `at` of a function is about to be executed. The
 /// function has `length` instructions, and `word` returns each by its index.
 ///
-/// In a leaf function without a record, the return address is in x30 all the time. In cases that cannot be decided, the
+/// In a leaf function without a record, the return address is in x30 all the time. If the place cannot be decided, the
 /// answer is no.
 fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
     if at >= length {
@@ -35,10 +35,10 @@ fn is_exit(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
     false
 }
 
-/// A word that tells nothing: the breakpoint of a probe.
+/// The breakpoint of a probe. It hides an instruction, so it tells nothing about x30.
 pub(crate) const BREAKPOINT: u32 = BRK_KPROBE;
 
-/// Returns whether the instruction `word`, at the virtual address `at` in `function`, may end the time in which x30
+/// Returns whether the instruction `word`, at the virtual address `at` in `function`, may end the range in which x30
 /// alone holds the return address: it makes a frame record, or calls. The breakpoint or the branch of a probe, and
 /// every branch out of the function, may stand for such an instruction.
 #[inline(always)]

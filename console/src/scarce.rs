@@ -1,4 +1,4 @@
-//! For every allocation that may fail: input is parsed, or refused with an error.
+//! Lets each allocation fail in turn: input is parsed, or refused with an error.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -60,7 +60,7 @@ fn a_directory() {
     assert_eq!((names.len(), failures > 3), (2, true));
 }
 
-/// Completes a word to either of two names, and goes on after a `{`.
+/// Offers two names for a word, and goes on in a next row after a `{`.
 struct Names;
 
 impl Completer for Names {
@@ -74,7 +74,7 @@ impl Completer for Names {
     }
 }
 
-/// A key that there is no memory for leaves the line as it is, and rings the bell.
+/// A key for which there is no memory leaves the line as it is, and rings the bell.
 #[test]
 fn a_key_is_not_obeyed_by_halves() {
     for (keys, line, failing) in [
@@ -108,7 +108,7 @@ fn a_key_is_not_obeyed_by_halves() {
     }
 }
 
-/// Otherwise, what follows would be read as a part of the row.
+/// If the line went on, the next input would be read as a part of the row.
 #[test]
 fn a_line_without_memory_for_its_next_row_is_refused() {
     let mut editor = LineEditor::new("> ");

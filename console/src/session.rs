@@ -12,7 +12,7 @@ use crate::line_editor::LineEditor;
 use crate::tracer::Tracing;
 use crate::tracing::{self, Event};
 
-/// What the console writes before a line.
+/// The prompt before a line.
 pub(crate) const PROMPT: &str = "kprobes> ";
 
 /// The state that commands work on.
@@ -21,7 +21,7 @@ pub struct Session {
     pub(crate) events: Events<Probe>,
     /// The tracer that is set, with its settings.
     pub(crate) tracing: Tracing,
-    /// The other traces, each with events and a tracer of its own.
+    /// The other traces, each with its own events and tracer.
     pub(crate) instances: Instances,
     /// The probes that `everything` registered on every instruction.
     pub(crate) everything: Vec<Kprobe>,
@@ -56,7 +56,7 @@ impl Session {
         }
     }
 
-    /// Whether the event is in use, in this trace or in an instance.
+    /// Returns whether the event is in use, in this trace or in an instance.
     pub(crate) fn is_busy(&self, event: &Event) -> bool {
         self.events.is_busy(event) || self.instances.have_busy(event)
     }

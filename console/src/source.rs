@@ -53,8 +53,8 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
     }
 }
 
-/// Writes each file, with its lines and up to `most` starts of each line. Starts are shown as offsets from the function
-/// at `start`, if there is only one function, and the lines of its source also as counted from its declaration.
+/// Writes each file, with its lines and up to `most` starts of each line. If there is only one function, `start` is its
+/// address: starts are shown as offsets from it, and its lines also with their numbers from its declaration.
 fn write(
     starts: &[LineStart],
     most: usize,

@@ -25,9 +25,8 @@ pub(crate) fn addresses(path: &str, line: u32) -> Result<impl Iterator<Item = u6
     table()?.places(path, line)
 }
 
-/// Returns the instructions of `function` that begin a line, as virtual addresses, and the line: the first that
-/// instructions begin, from line `wanted` on. Lines are counted from the declaration of the function. Line 0 is the
-/// entry.
+/// Returns the first line from `wanted` on that instructions of `function` begin, and the virtual addresses of these
+/// instructions. Lines are counted from the declaration of the function. Line 0 is the entry.
 ///
 /// # Errors
 ///
@@ -46,10 +45,11 @@ pub(crate) fn addresses_in(
     Ok((line, LineAddresses::OfLine(addresses)))
 }
 
-/// Returns which variables a probe on a line of a file means at the virtual address `address`, in the function at
-/// `function`: those of the function that the line is of, which may be inlined there.
+/// Returns the variables that a probe on a line of a file means at the virtual address `address`, in the function at
+/// `function`: those of the source function that contains the line, which may be inlined there.
 pub(crate) fn variable_scope(function: u64, address: u64) -> VariableScope {
-    /// The beginning of the path of a file of Rust's own crates. The table of types does not describe their copies.
+    /// The beginning of the path of a file of Rust's own crates. The table of types does not describe copies of their
+    /// functions.
     const OF_RUST: &str = "library/";
     let Some(row) = table().ok().and_then(|lines| lines.row(address)) else { return VariableScope::Unknown };
     let declaration = types::function(function).and_then(|function| function.declaration());
@@ -68,8 +68,8 @@ pub(crate) fn variable_scope(function: u64, address: u64) -> VariableScope {
     }
 }
 
-/// The virtual addresses of the instructions that begin a line in a function. The adapters of iterators would have the
-/// state of several.
+/// The virtual addresses of the instructions that begin a line in a function. An adapter of iterators would hold the
+/// state of both variants.
 #[derive(Clone)]
 enum LineAddresses<I> {
     Entry(Option<u64>),

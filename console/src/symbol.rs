@@ -25,7 +25,7 @@ static TABLE: Once<Option<SymbolTable<'static>>> = Once::new();
 /// The tables of the image, as the kernel returns them.
 static APPENDED: Once<&[u8]> = Once::new();
 
-/// Checks the table. If the table is invalid, prints a line; everything but names still works.
+/// Checks the table. If the table is invalid, prints a line: there are no names then.
 pub(crate) fn init(tables: &'static [u8]) {
     APPENDED.call_once(|| tables);
     TABLE.call_once(|| match SymbolTable::parse(tables) {
@@ -183,8 +183,8 @@ fn matching(glob: Glob<'_>, wanted: Option<usize>) -> impl Iterator<Item = Symbo
     each_once.filter(move |function| is_meant(function, wanted))
 }
 
-/// Returns the functions that `name`, which is no pattern, means: those with exactly this path, otherwise those whose
-/// plain path it is.
+/// Returns the functions that `name`, which is no pattern, means: the functions with exactly this path, otherwise the
+/// functions with this plain path.
 pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
     let (path, wanted) = numbered(name);
     let exact = find(path).filter(move |function| is_meant(function, wanted));
@@ -213,13 +213,14 @@ pub fn find_static(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> 
     table().map(|table| table.find_static(name)).into_iter().flatten()
 }
 
-/// Returns the virtual address of the static with the demangled name `name`, otherwise of the function.
+/// Returns the virtual address of the static with the demangled name `name`, otherwise of the function that `name`
+/// means.
 pub(crate) fn address(name: &str) -> Option<u64> {
     find_static(name).next().or_else(|| meant(name).next()).map(|symbol| symbol.address)
 }
 
-/// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it, and its size, in bytes. Shown as a
-/// number if no function contains it. An address in a slot or a stub is shown as the probed instruction.
+/// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it, and its size, in bytes. It is shown as
+/// a number if no function contains it. An address in a slot or a stub is shown as the probed instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbolic(pub usize);
 

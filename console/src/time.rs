@@ -20,7 +20,7 @@ pub(crate) fn init(clock: Clock) {
     NANOSECONDS_PER_TICK.store(((1_000_000_000_u128 << 32) / u128::from(frequency)) as u64, Ordering::Relaxed);
 }
 
-/// Returns the clock. It is the same at every call, so a record has the same time whenever it is read.
+/// Returns the clock. The clock is the same at every call, so the time of a record does not depend on when it is read.
 #[must_use]
 pub fn clock() -> Clock {
     Clock { frequency: FREQUENCY.load(Ordering::Relaxed), origin: ORIGIN.load(Ordering::Relaxed) }
@@ -36,8 +36,8 @@ pub(crate) fn now() -> Duration {
     Duration::from_nanos(clock().nanoseconds(counter()))
 }
 
-/// Returns the nanoseconds since the clock's origin. For the hit path: takes a few instructions, without a division or
-/// a barrier, and is accurate to a few instructions.
+/// Returns the nanoseconds since the clock's origin. For the hit path: it takes a few instructions, without a division
+/// or a barrier, and is accurate to a few instructions.
 #[inline(always)]
 #[must_use]
 pub fn nanoseconds() -> u64 {
@@ -53,7 +53,7 @@ mod timer {
     /// Returns the frequency in Hz, as firmware has set it.
     pub fn frequency() -> u64 {
         let frequency;
-        // SAFETY: reads a system register, and has no other effect.
+        // SAFETY: the instruction reads a system register that EL1 can read, and has no other effect.
         unsafe { asm!("mrs {}, cntfrq_el0", out(reg) frequency, options(nomem, nostack, preserves_flags)) };
         frequency
     }
@@ -61,16 +61,16 @@ mod timer {
     /// Returns the virtual counter. The ISB orders the read after preceding instructions (Arm ARM, D12.2).
     pub fn counter() -> u64 {
         let ticks;
-        // SAFETY: reads a system register after a barrier, and has no other effect.
+        // SAFETY: the instructions read a system register that EL1 can read, after a barrier, and have no other effect.
         unsafe { asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags)) };
         ticks
     }
 
-    /// Returns the virtual counter, at some instruction close to this one.
+    /// Returns the virtual counter, without a barrier: the read may happen a few instructions earlier or later.
     #[inline(always)]
     pub fn ticks() -> u64 {
         let ticks;
-        // SAFETY: reads a system register, and has no other effect.
+        // SAFETY: the instruction reads a system register that EL1 can read, and has no other effect.
         unsafe { asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
         ticks
     }

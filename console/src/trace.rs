@@ -5,6 +5,7 @@
 //! | `options` | the options of `trace`, parsed from a line |
 //! | `command` | running a program while its output is shown |
 //! | `describe` | lines about a program: what cannot be probed, its clauses, its stages |
+//! | `refusal` | the reason why a program does not run |
 //! | `listing` | what probes match |
 //! | `information` | what this kernel supports |
 

@@ -22,8 +22,8 @@ pub(crate) fn table() -> Result<&'static Types<'static>, &'static TypesError> {
     TABLE.call_once(|| Types::parse(symbol::after_table())).as_ref()
 }
 
-/// Returns the table for the report of a fault, which may have interrupted the check: then checks it again, without
-/// waiting.
+/// Returns the table for the report of a fault. If the table is not checked yet, checks it here: the fault may have
+/// interrupted the check, so waiting for it could take forever.
 pub(crate) fn for_report() -> Option<Types<'static>> {
     match TABLE.get() {
         Some(checked) => checked.as_ref().ok().copied(),

@@ -130,7 +130,7 @@ fn reason_to_simulate(op: Op) -> &'static str {
     }
 }
 
-/// The registered probes.
+/// The registered probes, and the session with their events.
 struct Probes<'a> {
     session: &'a Session,
     all: Vec<ProbeInfo>,

@@ -6,7 +6,7 @@ use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{Op, Reason, Verdict};
 use aarch64_kprobes::probe::CheckedInstruction;
 
-/// The check's answer for an instruction, without details.
+/// The result of the check of an instruction, without details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A copy of the instruction is executed in a slot.
@@ -50,7 +50,7 @@ pub enum Simulation {
     InterruptMasks,
 }
 
-/// A predicate that selects classes.
+/// A predicate on classes.
 type Group = fn(Class) -> bool;
 
 /// The groups for which the census shows sums, with their names.
@@ -61,7 +61,7 @@ pub(super) static GROUPS: [(&str, Group); 3] = [
 ];
 
 impl Class {
-    /// Returns the class of an answer of the check.
+    /// Returns the class of a result of the check.
     pub fn of(outcome: &Result<CheckedInstruction, ProbeError>) -> Self {
         match *outcome {
             Ok(CheckedInstruction { verdict: Verdict::Simulate(op), .. }) => Self::Simulated(Simulation::of(op)),
@@ -122,7 +122,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Writes the text that precedes the first colon. The second field tells whether the colon has come.
+/// Writes the text up to the first colon. The second field tells whether the colon was reached.
 struct UpToColon<'a, 'b>(&'a mut fmt::Formatter<'b>, bool);
 
 impl Write for UpToColon<'_, '_> {

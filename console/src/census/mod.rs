@@ -1,4 +1,4 @@
-//! Counts how much of the text can be probed, how, and why the rest cannot.
+//! Counts the instructions that can be probed, by the way of probing, and those that cannot, by the reason.
 
 mod class;
 mod linear_scan;
@@ -36,8 +36,8 @@ struct Count {
     entries: u64,
 }
 
-/// The differences between a linear scan and the check, for the instructions that only their position could exclude
-/// from probing.
+/// The differences between a linear scan and the check, for the instructions that are refused at most because of their
+/// position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Comparison {
     /// The instructions outside every sequence that the scan refuses.

@@ -1,4 +1,4 @@
-//! Runs the engine's check for every instruction of a function at once.
+//! Does the engine's check for all instructions of a function at once.
 
 use core::ops::Range;
 
@@ -7,7 +7,7 @@ use aarch64_kprobes::insn::{self, Data, Reason, Sequences, Verdict};
 use aarch64_kprobes::probe::CheckedInstruction;
 use fallible::OutOfMemory;
 
-/// Answers about virtual addresses that the words there do not give.
+/// Facts about virtual addresses that the words there do not tell.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
     /// Whether the kernel says that there is data in a range.
@@ -16,7 +16,7 @@ pub struct At {
     pub is_event: fn(usize) -> bool,
 }
 
-/// Returns the answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text. The
+/// Returns the results of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text. The
 /// function begins at the virtual address `start` and consists of `words`, as they are without probes. `at` answers
 /// questions about addresses.
 ///

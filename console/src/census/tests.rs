@@ -25,7 +25,7 @@ const B_NE: u32 = 0x5400_0081;
 
 const START: usize = 0x8_0000;
 
-/// No data but what instructions read, and no static events.
+/// No data except words that instructions read, and no static events.
 const PLAIN: At = At { has_data: |_| false, is_event: |_| false };
 
 fn census(functions: &[(usize, &[u32])], blacklist: Range<usize>) -> Census {
@@ -157,7 +157,6 @@ A linear scan back over 32 instructions, as Linux does it, would be wrong about:
     assert_eq!(Percent(0, 0).to_string(), "-");
 }
 
-/// The survey of a whole function agrees with the check of each address.
 #[test]
 fn the_survey_agrees_with_the_check_of_each_address() {
     let choices = [ADD, NOP, RET, LDXR, STXR, CBNZ_BACK, B_NE, 0x1400_0003, 0xd503_3f5f];

@@ -2,7 +2,7 @@
 //!
 //! A decoder crate writes most of the text. It shows PC-relative targets as distances, and hints and system registers
 //! as numbers. This module replaces distances by addresses with the function that contains them, `system` supplies the
-//! names, and one operand is corrected. Nothing depends on the text.
+//! names, and `word_extension` corrects an operand. No decision depends on the text.
 
 mod operand;
 mod operation;
@@ -53,7 +53,7 @@ impl fmt::Display for Disassembly<'_> {
         let (Some(distance), Some((before, _))) = (distance, text.split_once('$')) else { return f.write_str(&text) };
         f.write_str(before)?;
         if instruction.opcode == Opcode::ADRP {
-            // The target is a page. It is not shown as part of the function at its beginning.
+            // The target is a page, and is shown without the function at its beginning.
             return write!(f, "{:#x}", (self.address & !0xfff).wrapping_add_signed(distance));
         }
         self.write_target(f, self.address.wrapping_add_signed(distance))

@@ -1,6 +1,6 @@
 //! The command `trace` and its shortcuts.
 //!
-//! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. Meanwhile a task
+//! A program runs until it calls `exit()`, until ^C, or until the command that is given with it ends. Meanwhile a task
 //! shows its output. Its maps are shown at the end.
 
 use alloc::boxed::Box;
@@ -115,7 +115,7 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     run(session, &program, command.as_deref(), &RunOptions::default())
 }
 
-/// How a program is run, and what is told about it.
+/// The options for a run of a program.
 #[derive(Default)]
 struct RunOptions<'a> {
     options: Options<'a>,
@@ -170,7 +170,7 @@ fn run_alone(
         let _ = program.write_attached(&mut lines);
     }
     let _ = match (is_marked, options.format) {
-        // In JSON, nothing but objects is printed. An object that was written before has the number of probes.
+        // In JSON, only objects are printed. The number of probes is in an object that was written before.
         (false, OutputFormat::Json) if notes.has_more(&program) => {
             options.format.write_failure(about.0.trim_end(), &mut lines)
         }
@@ -290,12 +290,11 @@ impl OutputPrinter {
 /// Shows the output so far. Returns whether more may come.
 fn print_output(reader: &Reader, lines: &mut Lines) -> bool {
     let is_ending = reader.is_ending();
-    // ^C may have been meant for the program's command only. Until that command ends, the screen shows nothing, so no
-    // output is taken.
+    // After ^C, the screen accepts nothing until the program's command has ended, so no output is taken.
     let outcome = match input::is_interrupted() {
         true => Ok(false),
         false => reader.drain(lines).and_then(|is_over| lines.flush().map(|()| is_over)),
     };
-    // The program has asked to exit, or was told to end.
+    // No more output comes if the program has asked to exit, or was told to end.
     !is_ending && outcome != Ok(true)
 }

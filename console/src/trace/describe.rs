@@ -1,5 +1,5 @@
-//! Tells about a program before it runs: how many probes it has, what cannot be probed or compiled, and with `-v` and
-//! `-d` what it became.
+//! Describes a program before it runs: the number of its probes, the functions and clauses that cannot be probed or
+//! compiled, and with `-v` and `-d` the results of the compiler.
 
 use core::fmt::{self, Write};
 
@@ -9,21 +9,21 @@ use super::options::{Stage, Stages};
 use crate::program::{Options, ProgramRefusal, RunningProgram};
 use crate::symbol;
 
-/// What is told about a program.
+/// The choice of remarks about a program.
 #[derive(Default)]
 pub(super) struct Notes {
-    /// Whether the number of probes is not told.
+    /// Whether the number of probes is left out.
     pub is_quiet: bool,
-    /// Whether the rest is not told: what cannot be probed, and what is interpreted.
+    /// Whether other remarks are left out: what cannot be probed, and what is interpreted.
     pub is_silent: bool,
-    /// Whether every clause is told of.
+    /// Whether there is a line about each clause.
     pub is_verbose: bool,
     /// The stages of the compiler whose results are shown.
     pub stages: Stages,
 }
 
 impl Notes {
-    /// Writes the parsed program, if it is to be shown.
+    /// Writes the parsed program if the stage `ast` is shown.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl Notes {
         if self.stages.has(Stage::Tree) { RunningProgram::write_tree(text, options, out) } else { Ok(()) }
     }
 
-    /// Writes everything else.
+    /// Writes all but the parsed program.
     ///
     /// # Errors
     ///
@@ -54,13 +54,13 @@ impl Notes {
         }
     }
 
-    /// Whether more than the number of probes is told about `program`.
+    /// Returns whether more than the number of probes is written about `program`.
     pub fn has_more(&self, program: &RunningProgram) -> bool {
         self.stages != Stages::default() || self.is_verbose || !self.is_quiet && !self.is_silent && has_remarks(program)
     }
 }
 
-/// Whether [`describe`] writes more than the number of probes.
+/// Returns whether [`describe`] writes more than the number of probes.
 fn has_remarks(program: &RunningProgram) -> bool {
     program.refused().next().is_some()
         || !program.refused_instructions().is_empty()
@@ -71,7 +71,8 @@ fn has_remarks(program: &RunningProgram) -> bool {
 }
 
 /// Writes the number of probes on the first line, with the functions and instructions that cannot be probed. Further
-/// lines tell of copies that are not probed and clauses that are interpreted.
+/// lines tell about copies that are not probed, code that is not sampled, the warnings of the program, and clauses that
+/// are interpreted.
 fn describe(program: &RunningProgram, out: &mut dyn Write) -> fmt::Result {
     write!(out, "{}", counted(program.probes(), "probe", "probes"))?;
     let mut functions = program.refused();

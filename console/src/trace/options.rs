@@ -1,8 +1,8 @@
-//! The options of the command `trace`: a table from which a line is parsed, and from which `help trace` is printed.
+//! The options of the command `trace`. The parser of a line and `help trace` use one table.
 //!
-//! Options have the names that they have in bpftrace, and stand before the program or, if the program is in quotes,
-//! after it. Letters can share a `-`. A value follows in the same word or as the next one: `-k10`, `-k 10`. Options of
-//! bpftrace that have no meaning here are in the table, too: they are refused with the reason.
+//! Options have bpftrace's names, and stand before the program or, if the program is in quotes, after it. Letters can
+//! share a `-`. A value follows in the same word or as the next one: `-k10`, `-k 10`. Options of bpftrace that have no
+//! meaning here are in the table, too: they are refused with the reason.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -74,7 +74,7 @@ struct Known {
 enum Meaning {
     /// `trace` carries it out. The text describes it in `help trace`.
     Used(Name, &'static str),
-    /// The option is refused. The text is what comes nearest, or the reason.
+    /// The option is refused. The text is the nearest replacement, or the reason.
     Refused(&'static str),
 }
 
@@ -165,12 +165,12 @@ impl Stages {
     }
 }
 
-/// What a line with `trace` asks for.
+/// The arguments of `trace`, parsed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// The program or the probes to list.
     pub text: Option<Given>,
-    /// The command to run meanwhile.
+    /// The command to run while the program runs.
     pub command: Option<String>,
     /// The number of keys of each map, if it is not the default.
     pub keys: Option<usize>,
@@ -180,7 +180,7 @@ pub struct Request {
     pub task: Option<TaskNumber>,
     /// The parameters of the program.
     pub parameters: Vec<String>,
-    /// The options that are given, a bit each.
+    /// The given options, a bit for each.
     given: u32,
     /// The stages to show.
     pub stages: Stages,
@@ -329,7 +329,7 @@ impl Request {
                 if rest.text.is_empty() {
                     words.expect("a command, as in run sha256,")?;
                 }
-                // A command that is not in quotes is all that follows.
+                // A command without quotes takes the rest of the line.
                 self.command = Some(if rest.text.starts_with(['\'', '"']) {
                     shell_word(words)?
                 } else {
@@ -393,7 +393,7 @@ fn missing(name: Name) -> &'static str {
     }
 }
 
-/// Takes a word as a shell reads it.
+/// Reads a word as a shell does.
 fn shell_word(words: &mut Words<'_>) -> Result<String, Failure> {
     let rest = words.rest();
     let (word, length) = shell::first_word(rest.text).map_err(|error| error.failure(rest.column))?;
@@ -409,7 +409,7 @@ fn unknown(word: Word<'_>, option: &str) -> Failure {
     }
 }
 
-/// Offers the options that are carried out.
+/// Offers the options that `trace` carries out.
 pub fn offer(found: &mut Candidates) -> Result<(), OutOfMemory> {
     for Known { letter, long, meaning, .. } in &OPTIONS {
         let Meaning::Used(..) = meaning else { continue };
@@ -423,7 +423,7 @@ pub fn offer(found: &mut Candidates) -> Result<(), OutOfMemory> {
     Ok(())
 }
 
-/// Shows a line for each option that is carried out.
+/// Shows a line for each option that `trace` carries out.
 pub struct Help;
 
 impl fmt::Display for Help {

@@ -5,7 +5,6 @@ use kprobes_wire::mark::{Diagnostic, Marked};
 use crate::program::ProgramRefusal;
 use crate::screen::Screen;
 
-/// Shows why a program does not run.
 pub(super) fn refuse(refusal: &ProgramRefusal, text: &str, screen: &mut Screen) {
     // The screen returns an error only after ^C.
     let _ = match screen.mark {
