@@ -111,7 +111,7 @@ pub trait Sampler: Send + Sync {
     /// Ends the sampling, as dropping it does. Returns the number of samples, of all periods and CPUs, that were due,
     /// could not be taken, and were not passed to a later [`take`](SampleHandler::take).
     ///
-    /// `ended` is the time since the program stopped to take samples, if it has. Samples due since then do not count.
+    /// `ended` is the time since the program stopped taking samples, if it has. Samples due since then do not count.
     /// The last sample before, of each period on each CPU, does not count either, because it may have been on its way.
     fn stop(self: Box<Self>, ended: Option<Duration>) -> u64;
 }

@@ -39,10 +39,10 @@ static RUNNING_LINE: Lock<Option<RunningLine>> = Lock::new(None);
 
 #[derive(Clone, Debug)]
 struct RunningLine {
-    /// The beginning of its text.
+    /// The beginning of the text.
     text: String<SHOWN>,
     is_cut: bool,
-    /// The time at which it began.
+    /// The time at which the line began.
     begin: Duration,
     /// The name and the number of the task of the console.
     name: [u8; 16],

@@ -17,7 +17,7 @@
 //! | up or ^P, down or ^N | show an earlier or a later line |
 //! | Alt-. | insert the last word of the line before |
 //! | ^R | search the earlier lines for the text that follows; again: further back |
-//! | ^G or ^C while searching | show the line that was being typed again |
+//! | ^G or ^C while searching | show again the line that was being typed |
 //! | tab | complete the word before the cursor; a second one lists the names that it may become |
 //! | enter | end the line, or go on in a next row if a bracket or a quote is open |
 //! | ^C | discard the line |
@@ -34,10 +34,10 @@
 //! input arrives before an answer, and the tab is a space. A tab at the start of a line or after a blank is a space,
 //! too, if nothing can be completed there. A peer that sends lines without tabs is never asked. It ends each line with
 //! a line feed. Only the enter key, a carriage return, can go on in a next row: a line feed ends the line, even right
-//! after a carriage return. Each row of a line is edited, and recalled, by itself.
+//! after a carriage return that began a row. Each row of a line is edited, and recalled, by itself.
 //!
-//! A program on the host can keep the history beyond the end of the machine: see [`kprobes_wire::history`]. Its keys
-//! show nothing and leave the line as it is. Only lines that the enter key ends are in the history.
+//! A program on the host can keep the history when the machine ends: see [`kprobes_wire::history`]. Its keys show
+//! nothing and leave the line as it is. Only lines that the enter key ends are in the history.
 
 mod candidates;
 mod keys;
