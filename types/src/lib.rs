@@ -95,6 +95,7 @@ mod model;
 #[cfg(any(test, feature = "write"))]
 mod pool;
 mod record;
+mod shared;
 mod table;
 mod variables;
 #[cfg(any(test, feature = "write"))]
@@ -102,9 +103,8 @@ pub mod write;
 
 pub use lines::{LineError, LineRow, Lines, SourceLine};
 pub use model::{Declaration, Flavor, Form, Source, Tag, TypeId, TypeKind, Unknown, ValuePart, ValuePlace};
-pub use table::{
-    Argument, Enumerator, Enumerators, Function, Member, Members, Type, Types, TypesError, Variant, Variants,
-};
+pub use shared::Argument;
+pub use table::{Enumerator, Enumerators, Function, Member, Members, Type, Types, TypesError, Variant, Variants};
 pub use variables::{Copies, CopyVariable, InlinedCopy, Variable, Variables};
 
 /// The first bytes of a table.

@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use crate::model::Declaration;
 use crate::record::Cursor;
-use crate::table::Types;
+use crate::shared::Shared;
 
 /// The largest number of rows in a block; the writer starts a new block after them.
 #[cfg(any(test, feature = "write"))]
@@ -56,7 +56,7 @@ impl History {
 /// The source lines in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lines<'a> {
-    types: Types<'a>,
+    shared: Shared<'a>,
     parts: Parts<'a>,
 }
 
@@ -157,9 +157,9 @@ impl core::fmt::Display for SourceLine<'_> {
 }
 
 impl<'a> Lines<'a> {
-    /// Returns the source lines of `types`; `None` if the table has none.
-    pub(crate) fn of(types: Types<'a>, parts: Parts<'a>) -> Option<Self> {
-        (!parts.blocks.is_empty()).then_some(Self { types, parts })
+    /// Returns the source lines of a table; `None` if it has none.
+    pub(crate) fn of(shared: Shared<'a>, parts: Parts<'a>) -> Option<Self> {
+        (!parts.blocks.is_empty()).then_some(Self { shared, parts })
     }
 
     /// Checks that every row can be read, that rows are in ascending order of address, within 4 GiB from the base, and
@@ -173,7 +173,7 @@ impl<'a> Lines<'a> {
                 return None;
             }
             while let Some(row) = rows.next_row()? {
-                u32::try_from(row.address.checked_sub(self.types.base())?).ok()?;
+                u32::try_from(row.address.checked_sub(self.shared.base)?).ok()?;
                 if last.is_some_and(|last| row.address <= last) || row.line > 0 && self.file(row.file).is_none() {
                     return None;
                 }
@@ -190,7 +190,7 @@ impl<'a> Lines<'a> {
             None => self.parts.rows.len(),
         };
         let rest = Cursor(self.parts.rows.get(start as usize..end)?);
-        let address = self.types.base().checked_add(first.into())?;
+        let address = self.shared.base.checked_add(first.into())?;
         let row = LineRow { address, file: 0, line: 0, is_statement: false };
         Some(LineRows { rest, row, history: History::default() })
     }
@@ -208,7 +208,7 @@ impl<'a> Lines<'a> {
     /// Returns the row of the instruction at the virtual address `address`; `None` if it comes from no line.
     #[must_use]
     pub fn row(&self, address: u64) -> Option<LineRow> {
-        let offset = u32::try_from(address.checked_sub(self.types.base())?).ok()?;
+        let offset = u32::try_from(address.checked_sub(self.shared.base)?).ok()?;
         let after = self.parts.blocks.partition_point(|[first, _]| u32::from_le(*first) <= offset);
         let rows = self.block(after.checked_sub(1)?)?;
         rows.take_while(|row| row.address <= address).last().filter(|row| row.line > 0)
@@ -230,7 +230,7 @@ impl<'a> Lines<'a> {
     /// Returns the path of a file.
     #[must_use]
     pub fn file(&self, number: u32) -> Option<&'a str> {
-        self.types.name(u32::from_le(*self.parts.files.get(number as usize)?))
+        self.shared.name(u32::from_le(*self.parts.files.get(number as usize)?))
     }
 
     /// Returns the numbers and paths of the files that `path` may mean: those whose last components are those of
@@ -313,7 +313,7 @@ impl<'a> Lines<'a> {
 
     /// Returns the rows that begin at the virtual addresses `within`.
     pub fn within(&self, within: Range<u64>) -> impl Iterator<Item = LineRow> + Clone + use<'a> {
-        let offset = u32::try_from(within.start.saturating_sub(self.types.base())).unwrap_or(u32::MAX);
+        let offset = u32::try_from(within.start.saturating_sub(self.shared.base)).unwrap_or(u32::MAX);
         let after = self.parts.blocks.partition_point(|[first, _]| u32::from_le(*first) <= offset);
         let rows = self.rows_from(after.saturating_sub(1));
         rows.take_while(move |row| row.address < within.end).filter(move |row| row.address >= within.start)

@@ -1,7 +1,7 @@
 //! The reader of tables. Every number is checked before use. [`Types::parse`] reads everything once; later reads apply
 //! the same checks again.
 
-use core::{fmt, str};
+use core::fmt;
 
 use kprobes_symbols::CHECKSUM;
 use zerocopy::FromBytes;
@@ -9,10 +9,9 @@ use zerocopy::FromBytes;
 use crate::lines::{self, Lines};
 use crate::model::{Declaration, Flavor, Form, Tag, TypeId, TypeKind, Unknown, ValuePlace};
 use crate::record::Cursor;
+use crate::shared::{Argument, Shared};
 use crate::variables::{Copies, Variables};
-use crate::{
-    ALIGNMENT, CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES,
-};
+use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, PARTS, VARIABLES, VERSION, VTABLES};
 
 /// How many variables of copies a table may have for each byte of its lists of variables. A variable that no copy has
 /// takes no byte there. Compilers leave out many variables, but in no image as many as this.
@@ -80,24 +79,17 @@ impl core::error::Error for TypesError {}
 /// A table of types, read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Types<'a> {
-    base: u64,
+    shared: Shared<'a>,
     /// The offset of each function, and the offset of its record, in ascending order.
     functions: &'a [[u32; 2]],
     function_records: &'a [u8],
-    /// The offset of the record of each type.
-    types: &'a [u32],
     type_records: &'a [u8],
-    places: &'a [u8],
-    /// The offset and the length of each name in `text`, in a word each.
-    names: &'a [u32],
-    text: &'a [u8],
     lines: lines::Parts<'a>,
     /// The offset of each vtable, and the number of the type whose methods are in it, in ascending order.
     vtables: &'a [[u32; 2]],
     /// The offset of the variables of each function.
     variables: &'a [u32],
     variable_records: &'a [u8],
-    inlined: &'a [u8],
 }
 
 /// The signature of a function.
@@ -107,17 +99,6 @@ pub struct Function<'a> {
     declaration: Option<Declaration>,
     count: usize,
     rest: Cursor<'a>,
-}
-
-/// An argument of a function, or its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Argument<'a> {
-    /// The name; empty for a result.
-    pub name: &'a str,
-    /// The type.
-    pub of: TypeId,
-    /// The location: at the entry of the function; for a result, at the return; for a variable, at an instruction.
-    pub place: ValuePlace,
 }
 
 /// A type.
@@ -170,16 +151,16 @@ macro_rules! list {
         $(#[$doc])*
         #[derive(Clone, Debug)]
         pub struct $list<'a> {
-            types: Types<'a>,
+            shared: Shared<'a>,
             count: usize,
             rest: Cursor<'a>,
         }
 
         impl<'a> $list<'a> {
             /// Takes the list that begins at `rest`, and advances `rest` to what follows it.
-            fn take(types: Types<'a>, rest: &mut Cursor<'a>) -> Option<Self> {
+            fn take(shared: Shared<'a>, rest: &mut Cursor<'a>) -> Option<Self> {
                 let count = rest.number()?.try_into().ok()?;
-                let list = Self { types, count, rest: *rest };
+                let list = Self { shared, count, rest: *rest };
                 let mut items = list.clone();
                 for _ in 0..count {
                     items.$next()?;
@@ -215,26 +196,26 @@ list!(
 
 impl<'a> Members<'a> {
     fn member(&mut self) -> Option<Member<'a>> {
-        let name = self.types.name(self.rest.word()?)?;
-        Some(Member { name, offset: self.rest.word()?, of: self.types.id(self.rest.word()?)? })
+        let name = self.shared.name(self.rest.word()?)?;
+        Some(Member { name, offset: self.rest.word()?, of: self.shared.id(self.rest.word()?)? })
     }
 }
 
 impl<'a> Variants<'a> {
     fn variant(&mut self) -> Option<Variant<'a>> {
-        let name = self.types.name(self.rest.word()?)?;
+        let name = self.shared.name(self.rest.word()?)?;
         let value = match self.rest.number()? {
             0 => None,
             1 => Some(self.rest.number()?),
             _ => return None,
         };
-        Some(Variant { name, value, of: self.types.id(self.rest.word()?)? })
+        Some(Variant { name, value, of: self.shared.id(self.rest.word()?)? })
     }
 }
 
 impl<'a> Enumerators<'a> {
     fn enumerator(&mut self) -> Option<Enumerator<'a>> {
-        Some(Enumerator { name: self.types.name(self.rest.word()?)?, value: self.rest.number()? })
+        Some(Enumerator { name: self.shared.name(self.rest.word()?)?, value: self.rest.number()? })
     }
 }
 
@@ -247,17 +228,17 @@ impl<'a> Function<'a> {
 
     /// Returns the arguments, in the order of their declaration.
     pub fn arguments(&self) -> impl Iterator<Item = Argument<'a>> + Clone + use<'a> {
-        let Self { types, count, mut rest, .. } = *self;
-        (0..count).map_while(move |_| types.argument(&mut rest))
+        let Self { types: Types { shared, .. }, count, mut rest, .. } = *self;
+        (0..count).map_while(move |_| shared.argument(&mut rest))
     }
 
     /// Returns the result; `None` if the record is inconsistent.
     #[must_use]
     pub fn returned(&self) -> Option<Argument<'a>> {
-        let Self { types, count, mut rest, .. } = *self;
-        (0..count).try_for_each(|_| types.argument(&mut rest).map(drop))?;
-        let of = types.id(rest.word()?)?;
-        Some(Argument { name: "", of, place: types.place(&mut rest)? })
+        let Self { types: Types { shared, .. }, count, mut rest, .. } = *self;
+        (0..count).try_for_each(|_| shared.argument(&mut rest).map(drop))?;
+        let of = shared.id(rest.word()?)?;
+        Some(Argument { name: "", of, place: shared.place(&mut rest)? })
     }
 }
 
@@ -318,8 +299,9 @@ impl<'a> Types<'a> {
             table.get(start as usize..)?.get(..length as usize)
         };
         let base = u64::from(base_low) | u64::from(base_high) << 32;
-        let types = Self::of_parts(base, PARTS.map(part), LINES.map(part), part(VTABLES), VARIABLES.map(part));
-        let types = types.map(|types| Self { inlined: part(INLINED).unwrap_or_default(), ..types });
+        let inlined = part(INLINED).unwrap_or_default();
+        let variables = VARIABLES.map(part);
+        let types = Self::of_parts(base, PARTS.map(part), LINES.map(part), part(VTABLES), variables, inlined);
         let types = types.ok_or(TypesError::Inconsistent { part: "its parts" })?;
         types.check()?;
         Ok(types)
@@ -331,6 +313,7 @@ impl<'a> Types<'a> {
         lines: [Option<&'a [u8]>; 3],
         vtables: Option<&'a [u8]>,
         variables: [Option<&'a [u8]>; 2],
+        inlined: &'a [u8],
     ) -> Option<Self> {
         let [variables, variable_records] = variables.map(Option::unwrap_or_default);
         let [functions, function_records, types, type_records, places, names, text] = parts;
@@ -342,20 +325,23 @@ impl<'a> Types<'a> {
             },
             _ => lines::Parts::default(),
         };
-        Some(Self {
+        let shared = Shared {
             base,
-            functions: FromBytes::ref_from_bytes(functions?).ok()?,
-            function_records: function_records?,
             types: FromBytes::ref_from_bytes(types?).ok()?,
-            type_records: type_records?,
             places: places?,
             names: FromBytes::ref_from_bytes(names?).ok()?,
             text: text?,
+            inlined,
+        };
+        Some(Self {
+            shared,
+            functions: FromBytes::ref_from_bytes(functions?).ok()?,
+            function_records: function_records?,
+            type_records: type_records?,
             lines,
             vtables: FromBytes::ref_from_bytes(vtables.unwrap_or_default()).ok()?,
             variables: FromBytes::ref_from_bytes(variables).ok()?,
             variable_records,
-            inlined: &[],
         })
     }
 
@@ -364,9 +350,9 @@ impl<'a> Types<'a> {
         let part = |part| TypesError::Inconsistent { part };
         // In a list in ascending order, the last address is the highest.
         let is_in_memory = |items: &[[u32; 2]]| {
-            items.last().is_none_or(|[offset, _]| self.base.checked_add(u32::from_le(*offset).into()).is_some())
+            items.last().is_none_or(|[offset, _]| self.shared.base.checked_add(u32::from_le(*offset).into()).is_some())
         };
-        for number in 0..self.types.len() {
+        for number in 0..self.shared.types.len() {
             self.get(TypeId(number as u32)).ok_or(part("a type"))?;
         }
         if !self.functions.is_sorted_by(is_before) || !is_in_memory(self.functions) {
@@ -375,7 +361,7 @@ impl<'a> Types<'a> {
         for function in self.functions {
             self.record(function).and_then(|function| function.returned()).ok_or(part("a function"))?;
         }
-        let is_known = |[_, of]: &[u32; 2]| self.id(u32::from_le(*of)).is_some();
+        let is_known = |[_, of]: &[u32; 2]| self.shared.id(u32::from_le(*of)).is_some();
         let are_ordered = self.vtables.is_sorted_by(is_before) && is_in_memory(self.vtables);
         if !are_ordered || !self.vtables.iter().all(is_known) {
             return Err(part("its vtables"));
@@ -400,12 +386,7 @@ impl<'a> Types<'a> {
     /// Returns the source lines; `None` if the table has none.
     #[must_use]
     pub fn lines(&self) -> Option<Lines<'a>> {
-        Lines::of(*self, self.lines)
-    }
-
-    /// Returns the address that offsets count from.
-    pub(crate) fn base(&self) -> u64 {
-        self.base
+        Lines::of(self.shared, self.lines)
     }
 
     /// Returns the number of functions in the table.
@@ -417,13 +398,13 @@ impl<'a> Types<'a> {
     /// Returns the number of types in the table.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.types.len()
+        self.shared.types.len()
     }
 
     /// Whether the table has no type.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.types.is_empty()
+        self.shared.types.is_empty()
     }
 
     /// Returns the function that begins at the virtual address `address`.
@@ -446,21 +427,16 @@ impl<'a> Types<'a> {
         self.variables(function)?.copies()
     }
 
-    /// Returns the record of an inlined function.
-    pub(crate) fn inlined(&self, at: u32) -> Option<Cursor<'a>> {
-        Some(Cursor(self.inlined.get(at as usize..)?))
-    }
-
     fn variables_of(&self, number: usize) -> Option<Variables<'a>> {
         let at = u32::from_le(*self.variables.get(number)?);
-        Variables::take(*self, Cursor(self.variable_records.get(at as usize..)?))
+        Variables::take(self.shared, Cursor(self.variable_records.get(at as usize..)?))
     }
 
     /// Returns the type whose methods are in the vtable at the virtual address `vtable`.
     #[must_use]
     pub fn implementor(&self, vtable: u64) -> Option<TypeId> {
         let [_, of] = self.at(self.vtables, vtable)?;
-        self.id(u32::from_le(*of))
+        self.shared.id(u32::from_le(*of))
     }
 
     /// Returns the item of a list of functions or vtables for the virtual address `address`.
@@ -469,7 +445,7 @@ impl<'a> Types<'a> {
     }
 
     fn position(&self, items: &[[u32; 2]], address: u64) -> Option<usize> {
-        let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
+        let wanted = u32::try_from(address.checked_sub(self.shared.base)?).ok()?;
         items.binary_search_by_key(&wanted, |[offset, _]| u32::from_le(*offset)).ok()
     }
 
@@ -490,34 +466,13 @@ impl<'a> Types<'a> {
         Some(Declaration { file, line, more })
     }
 
-    fn argument(&self, rest: &mut Cursor<'a>) -> Option<Argument<'a>> {
-        let name = self.name(rest.word()?)?;
-        Some(Argument { name, of: self.id(rest.word()?)?, place: self.place(rest)? })
-    }
-
-    /// Reads a reference to a place, and returns the place.
-    pub(crate) fn place(&self, rest: &mut Cursor<'a>) -> Option<ValuePlace> {
-        Cursor(self.places.get(rest.word()? as usize..)?).place()
-    }
-
-    /// Returns the name with this number.
-    pub(crate) fn name(&self, number: u32) -> Option<&'a str> {
-        let entry = u32::from_le(*self.names.get(number as usize)?);
-        let (offset, length) = (entry & ((1 << NAME_OFFSET_BITS) - 1), entry >> NAME_OFFSET_BITS);
-        str::from_utf8(self.text.get(offset as usize..)?.get(..length as usize)?).ok()
-    }
-
-    /// Checks that a type with this number exists.
-    pub(crate) fn id(&self, number: u32) -> Option<TypeId> {
-        ((number as usize) < self.types.len()).then_some(TypeId(number))
-    }
-
     /// Returns a type; `None` if it does not exist.
     #[must_use]
     pub fn get(&self, id: TypeId) -> Option<Type<'a>> {
-        let at = u32::from_le(*self.types.get(id.0 as usize)?);
+        let at = u32::from_le(*self.shared.types.get(id.0 as usize)?);
         let mut rest = Cursor(self.type_records.get(at as usize..)?);
-        let (name, module) = (self.name(rest.word()?)?, self.name(rest.word()?)?);
+        let shared = self.shared;
+        let (name, module) = (shared.name(rest.word()?)?, shared.name(rest.word()?)?);
         let size = rest.number()?;
         let rest = &mut rest;
         let flag = |rest: &mut Cursor<'a>| match rest.number()? {
@@ -525,7 +480,7 @@ impl<'a> Types<'a> {
             1 => Some(true),
             _ => None,
         };
-        let id = |rest: &mut Cursor<'a>| self.id(rest.word()?);
+        let id = |rest: &mut Cursor<'a>| shared.id(rest.word()?);
         let kind = match rest.number()? {
             0 => TypeKind::Opaque,
             1 => TypeKind::Unit,
@@ -553,10 +508,10 @@ impl<'a> Types<'a> {
             10 => TypeKind::Array { element: id(rest)?, count: rest.number()? },
             11 => {
                 let form = if flag(rest)? { Form::Tuple } else { Form::Named };
-                TypeKind::Struct { form, members: Members::take(*self, rest)? }
+                TypeKind::Struct { form, members: Members::take(shared, rest)? }
             }
             12 => TypeKind::Wrapper { target: id(rest)?, at: rest.word()? },
-            13 => TypeKind::Enumeration { signed: flag(rest)?, enumerators: Enumerators::take(*self, rest)? },
+            13 => TypeKind::Enumeration { signed: flag(rest)?, enumerators: Enumerators::take(shared, rest)? },
             14 => {
                 let tag = match flag(rest)? {
                     false => None,
@@ -565,7 +520,7 @@ impl<'a> Types<'a> {
                         matches!(bytes, 1 | 2 | 4 | 8).then_some(Some(Tag { offset, bytes: bytes as u8 }))?
                     }
                 };
-                TypeKind::Variants { tag, variants: Variants::take(*self, rest)? }
+                TypeKind::Variants { tag, variants: Variants::take(shared, rest)? }
             }
             15 => TypeKind::Object { data: rest.word()?, vtable: rest.word()? },
             _ => return None,

@@ -9,12 +9,12 @@
 use crate::COPY_VARIABLES_MAX;
 use crate::model::{TypeId, Unknown, ValuePlace};
 use crate::record::Cursor;
-use crate::table::{Argument, Types};
+use crate::shared::{Argument, Shared};
 
 /// The variables of a function. The variables of a block come after those of the blocks around it.
 #[derive(Clone, Debug)]
 pub struct Variables<'a> {
-    types: Types<'a>,
+    shared: Shared<'a>,
     count: usize,
     rest: Cursor<'a>,
 }
@@ -22,7 +22,7 @@ pub struct Variables<'a> {
 /// A variable of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable<'a> {
-    types: Types<'a>,
+    shared: Shared<'a>,
     /// The name.
     pub name: &'a str,
     /// The type.
@@ -58,9 +58,9 @@ impl Stretch {
 
 impl<'a> Variables<'a> {
     /// Reads the number of variables at `rest`, which the variables follow.
-    pub(crate) fn take(types: Types<'a>, mut rest: Cursor<'a>) -> Option<Self> {
+    pub(crate) fn take(shared: Shared<'a>, mut rest: Cursor<'a>) -> Option<Self> {
         let count = rest.number()?.try_into().ok()?;
-        Some(Self { types, count, rest })
+        Some(Self { shared, count, rest })
     }
 
     /// Checks that every variable can be read, and every copy. Returns the number of bytes that follow the last.
@@ -79,18 +79,18 @@ impl<'a> Variables<'a> {
     pub(crate) fn copies(mut self) -> Option<Copies<'a>> {
         (0..self.count).try_for_each(|_| self.variable().map(drop))?;
         let count = self.rest.number()?.try_into().ok()?;
-        Some(Copies { types: self.types, count, start: 0, rest: self.rest })
+        Some(Copies { shared: self.shared, count, start: 0, rest: self.rest })
     }
 
     fn variable(&mut self) -> Option<Variable<'a>> {
-        let (types, rest) = (self.types, &mut self.rest);
-        let (name, of) = (types.name(rest.word()?)?, types.id(rest.word()?)?);
+        let (shared, rest) = (self.shared, &mut self.rest);
+        let (name, of) = (shared.name(rest.word()?)?, shared.id(rest.word()?)?);
         let head = rest.number()?;
         let scope = (head >> 1, *rest);
         skip_stretches(scope.0, 0, rest)?;
         let places = (rest.number()?, *rest);
-        skip_places(&types, places.0, 0, rest)?;
-        Some(Variable { types, name, of, is_argument: head & 1 == 1, scope, places })
+        skip_places(&shared, places.0, 0, rest)?;
+        Some(Variable { shared, name, of, is_argument: head & 1 == 1, scope, places })
     }
 
     /// Returns the variable that `name` means at the instruction `offset` bytes after the entry, among arguments or
@@ -120,17 +120,17 @@ impl<'a> Variable<'a> {
             return None;
         }
         let (count, rest) = self.places;
-        Some(Argument { name: self.name, of: self.of, place: place_at(&self.types, count, rest, 0, offset)? })
+        Some(Argument { name: self.name, of: self.of, place: place_at(&self.shared, count, rest, 0, offset)? })
     }
 }
 
 /// Returns the place at the instruction `offset` among `count` stretches with a place. The first stretch counts from
 /// `start`.
-fn place_at<'a>(types: &Types<'a>, count: u64, mut rest: Cursor<'a>, start: u32, offset: u32) -> Option<ValuePlace> {
+fn place_at<'a>(shared: &Shared<'a>, count: u64, mut rest: Cursor<'a>, start: u32, offset: u32) -> Option<ValuePlace> {
     let (mut unknown, mut end) = (Unknown::OptimizedOut, start);
     for _ in 0..count {
         let stretch = Stretch::read(end, &mut rest)?;
-        let place = types.place(&mut rest)?;
+        let place = shared.place(&mut rest)?;
         if stretch.has(offset) {
             return Some(place);
         }
@@ -146,7 +146,7 @@ fn place_at<'a>(types: &Types<'a>, count: u64, mut rest: Cursor<'a>, start: u32,
 /// The copies of other functions in a function. A copy comes after those that contain it.
 #[derive(Clone, Debug)]
 pub struct Copies<'a> {
-    types: Types<'a>,
+    shared: Shared<'a>,
     count: usize,
     /// The start of the last copy.
     start: u32,
@@ -156,7 +156,7 @@ pub struct Copies<'a> {
 /// An inlined copy.
 #[derive(Clone, Copy, Debug)]
 pub struct InlinedCopy<'a> {
-    types: Types<'a>,
+    shared: Shared<'a>,
     /// The offset of its first instruction from the entry of the function that contains it, in bytes.
     pub start: u32,
     /// The [`hash`](crate::hash) of the demangled name of the copied function.
@@ -208,11 +208,11 @@ fn skip_stretches(count: u64, start: u32, rest: &mut Cursor<'_>) -> Option<()> {
 }
 
 /// Skips `count` stretches with a place. The first counts from `start`.
-fn skip_places<'a>(types: &Types<'a>, count: u64, start: u32, rest: &mut Cursor<'a>) -> Option<()> {
+fn skip_places<'a>(shared: &Shared<'a>, count: u64, start: u32, rest: &mut Cursor<'a>) -> Option<()> {
     let mut end = start;
     for _ in 0..count {
         end = Stretch::read(end, rest)?.to;
-        types.place(rest)?;
+        shared.place(rest)?;
     }
     Some(())
 }
@@ -232,17 +232,17 @@ fn is_in(count: u64, mut rest: Cursor<'_>, start: u32, offset: u32) -> bool {
 
 impl<'a> Copies<'a> {
     fn copy(&mut self) -> Option<InlinedCopy<'a>> {
-        let (types, rest) = (self.types, &mut self.rest);
+        let (shared, rest) = (self.shared, &mut self.rest);
         let head = rest.word()?;
         self.start = self.start.checked_add((head >> 1).checked_mul(4)?)?;
         let count = if head & 1 == 1 { rest.number()? } else { 1 };
         let instructions = (count, *rest);
         skip_stretches(instructions.0, self.start, rest)?;
-        let mut record = types.inlined(rest.word()?)?;
+        let mut record = shared.inlined(rest.word()?)?;
         let hash = u16::from_le_bytes(*record.bytes(2)?.first_chunk()?);
         let count = usize::try_from(record.number()?).ok().filter(|&count| count <= COPY_VARIABLES_MAX)?;
         let names = (count, record);
-        let mut copy = InlinedCopy { types, start: self.start, hash, instructions, names, variables: *rest };
+        let mut copy = InlinedCopy { shared, start: self.start, hash, instructions, names, variables: *rest };
         let mut all = copy.all();
         for _ in 0..names.0 {
             all.variable()?;
@@ -273,14 +273,14 @@ struct CopyVariables<'a> {
 
 impl<'a> CopyVariables<'a> {
     fn variable(&mut self) -> Option<CopyVariable<'a>> {
-        let (types, start) = (self.copy.types, self.copy.start);
-        let name = types.name(self.names.word()?)?;
+        let (shared, start) = (self.copy.shared, self.copy.start);
+        let name = shared.name(self.names.word()?)?;
         let about = self.names.number()?;
         let is_argument = about & 1 == 1;
         let of = match about >> 1 {
             // No copy has the variable.
             0 => return Some(CopyVariable { name, is_argument, of: None, stored: None }),
-            of => Some(types.id(u32::try_from(of - 1).ok()?)?),
+            of => Some(shared.id(u32::try_from(of - 1).ok()?)?),
         };
         let rest = &mut self.rest;
         let stored = match rest.number()?.checked_sub(1) {
@@ -292,10 +292,10 @@ impl<'a> CopyVariables<'a> {
                     skip_stretches(scope.0, start, rest)?;
                 }
                 let places = match (head >> 1).checked_sub(1) {
-                    None => ValuePlaces::Whole(types.place(rest)?),
+                    None => ValuePlaces::Whole(shared.place(rest)?),
                     Some(count) => {
                         let stretches = ValuePlaces::Stretches(count, *rest);
-                        skip_places(&types, count, start, rest)?;
+                        skip_places(&shared, count, start, rest)?;
                         stretches
                     }
                 };
@@ -369,7 +369,7 @@ impl<'a> CopyVariable<'a> {
         }
         let place = match places {
             ValuePlaces::Whole(place) => place,
-            ValuePlaces::Stretches(count, rest) => place_at(&copy.types, count, rest, copy.start, offset)?,
+            ValuePlaces::Stretches(count, rest) => place_at(&copy.shared, count, rest, copy.start, offset)?,
         };
         Some(match place {
             ValuePlace::Unknown(why) => Err(why),

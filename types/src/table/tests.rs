@@ -391,7 +391,7 @@ fn read_all(types: &Types<'_>) {
         lines.files("lib.rs").for_each(|(file, _)| assert!(lines.begins(file, 7).count() <= lines.rows().count()));
     }
     for [offset, _] in types.vtables {
-        assert!(types.implementor(types.base + u64::from(*offset)).is_some());
+        assert!(types.implementor(types.shared.base + u64::from(*offset)).is_some());
     }
     for function in types.functions {
         if let Some(function) = types.record(function) {
