@@ -34,7 +34,7 @@ use aarch64_kprobes::probe;
 use fallible::OutOfMemory;
 
 use crate::interrupt::counters::{self, CounterError, Event, Mode};
-use crate::interrupt::fast::{self, Delivery, FastError};
+use crate::interrupt::{self, Delivery, FastError, fast};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::{smp, task, time};
 
@@ -291,7 +291,7 @@ impl Drop for Sampler {
 /// Sets the timer of this CPU by the plan, and starts its counters.
 fn follow() {
     // Masked, so that no sample is taken between the computation of the deadline and the setting of the timer.
-    fast::without(|| {
+    interrupt::without(|| {
         // SAFETY: the pointer is null, or `Sampler::start` has stored it from a box. The sampler frees the plan when it
         // is dropped, which is after `on_each_cpu` has returned from all calls of this function.
         if let Some(plan) = unsafe { PLAN.load(Ordering::Acquire).as_ref() } {
@@ -306,7 +306,7 @@ fn follow() {
 
 /// Counts the samples that are due by the counters of this CPU. None is taken any more.
 fn count_unmet() {
-    fast::without(|| {
+    interrupt::without(|| {
         counters::set(Mode::Paused);
         // SAFETY: the pointer is null, or `Sampler::end` has stored it, whose `on_each_cpu` returns after all calls of
         // this function. The plan is freed after that.

@@ -17,7 +17,7 @@ use kprobes_console::program::{Options, RunningProgram};
 use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{Command, parse};
 use kprobes_trace::engine::Probe;
-use runtime::interrupt::fast::{self, FastError};
+use runtime::interrupt::{FastError, fast};
 use runtime::memory::layout;
 use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
@@ -65,7 +65,7 @@ test!(
             let before = TAKEN.load(Relaxed);
             fast::arm(time::ticks(Duration::from_millis(20))).unwrap();
             fast::disarm();
-            fast::without(|| {
+            interrupt::without(|| {
                 let start = time::now();
                 fast::arm(0).unwrap();
                 while time::now() - start < Duration::from_millis(40) {

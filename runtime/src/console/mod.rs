@@ -82,7 +82,7 @@ unsafe impl Host for Kernel {
 
     fn masked(&self, action: &mut dyn FnMut()) {
         let _mask = IrqMask::new();
-        fast::without(action);
+        interrupt::without(action);
     }
 
     fn sampling_clock(&self) -> Option<&'static dyn SamplingClock> {

@@ -8,8 +8,8 @@ use core::time::Duration;
 use fallible::OutOfMemory;
 use kprobes_console::host::{self, Coverage, HardwareEvent, SampleHandler, SamplingClock};
 
+use crate::interrupt::Delivery;
 use crate::interrupt::counters::{self, CounterError, Event};
-use crate::interrupt::fast::Delivery;
 use crate::sampling::{self, Period, Sampler};
 use crate::smp;
 

@@ -17,8 +17,8 @@ use device_tree::Interrupt;
 use heapless::Vec;
 use spin::Once;
 
-use super::fast::{self, Delivery};
-use super::{Controller, SETUP, SHARED};
+use super::delivery::{self, Delivery};
+use super::{Controller, SETUP, SHARED, without};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 
 /// Why a CPU takes no interrupts after a number of events.
@@ -146,7 +146,7 @@ fn find_interrupt(controller: &Controller, interrupts: &[Interrupt]) -> Result<D
     // The controller's shared registers may be changed, and the interrupts of one CPU must not be taken for those of
     // another.
     let _setup = SETUP.lock();
-    fast::without(|| {
+    without(|| {
         let is_pending = |interrupt: &&Interrupt| controller.is_pending(**interrupt);
         let before: Vec<bool, MAX_CPUS> = interrupts.iter().map(|interrupt| is_pending(&interrupt)).collect();
         let is_new = |(interrupt, was_pending): &(&Interrupt, &bool)| !**was_pending && is_pending(interrupt);
@@ -160,7 +160,7 @@ fn find_interrupt(controller: &Controller, interrupts: &[Interrupt]) -> Result<D
         if !is_over || !claim(interrupt) {
             return Err(CounterError::NoInterrupt);
         }
-        fast::enable(controller, interrupt).map_err(|_| CounterError::NoInterrupt)
+        delivery::enable(controller, interrupt).map_err(|_| CounterError::NoInterrupt)
     })
 }
 

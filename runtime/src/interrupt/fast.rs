@@ -29,8 +29,6 @@
 //! Where secure state keeps group 0, both interrupt by IRQ. Only [`sampling`](crate::sampling) makes use of that;
 //! [`arm`] refuses.
 
-use core::arch::asm;
-use core::fmt;
 use core::mem;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -41,63 +39,16 @@ use device_tree::Interrupt;
 use spin::Once;
 
 use super::counters::{self, Mode};
-use super::{Controller, IN_HANDLER};
+use super::delivery::{Delivery, FastError, enable};
+use super::{Controller, IN_HANDLER, without};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::{smp, task};
-
-/// Why a CPU takes no fast interrupts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FastError {
-    /// The device tree names no interrupt for the physical timer.
-    NoTimer,
-    /// The interrupt controller has not been set up on this CPU.
-    NoController,
-    /// The interrupt controller keeps fast interrupts for secure state.
-    Secure,
-    /// There is no [`Owner`] of the interrupts.
-    NoHandler,
-    /// There is another [`Owner`] of the interrupts.
-    Busy,
-}
-
-impl FastError {
-    /// Returns the reason as a clause of a sentence.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::NoTimer => "the device tree describes no interrupt of the physical timer",
-            Self::NoController => "the interrupt controller has not been set up on this CPU",
-            Self::Secure => "the interrupt controller keeps fast interrupts for secure state",
-            Self::NoHandler => "fast interrupts have no handler",
-            Self::Busy => "fast interrupts have another handler",
-        }
-    }
-}
-
-impl fmt::Display for FastError {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl core::error::Error for FastError {}
 
 /// A handler of fast interrupts. It is called with the registers of the interrupted code.
 pub type Handler = fn(&TrapFrame);
 
-/// How an interrupt reaches a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// By FIQ: also where interrupts are masked.
-    Fast,
-    /// By IRQ, for this reason.
-    Ordinary(FastError),
-}
-
 /// How the timer's interrupt reaches each CPU.
 static DELIVERY: PerCpu<Once<Result<Delivery, FastError>>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
-/// The numbers of the interrupts that reach each CPU by IRQ instead: of the timer and of the counters.
-static ORDINARY: PerCpu<[AtomicU32; 2]> = PerCpu::new([const { [const { AtomicU32::new(u32::MAX) }; 2] }; MAX_CPUS]);
 /// The address of the [`Handler`]; 0 before there is an [`Owner`].
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 /// Whether there is an [`Owner`].
@@ -109,24 +60,6 @@ pub(super) fn initialize_cpu(controller: &Controller, timer: Option<Interrupt>) 
     disarm();
     let delivery = timer.ok_or(FastError::NoTimer).and_then(|interrupt| enable(controller, interrupt));
     DELIVERY.here().call_once(|| delivery);
-}
-
-/// Makes an interrupt a fast one on this CPU, or an ordinary one with the same handler. If it is a shared one, the lock
-/// on the controller's shared registers is held.
-///
-/// # Errors
-///
-/// The reason why it is not a fast one, if it cannot be an ordinary one either.
-pub(super) fn enable(controller: &Controller, interrupt: Interrupt) -> Result<Delivery, FastError> {
-    match controller.enable_fast(interrupt) {
-        Ok(()) => Ok(Delivery::Fast),
-        Err(why @ FastError::Secure) if controller.enable(interrupt).is_ok() => {
-            let free = ORDINARY.here().iter().find(|number| number.load(Ordering::Relaxed) == u32::MAX);
-            free.ok_or(why)?.store(interrupt.number, Ordering::Relaxed);
-            Ok(Delivery::Ordinary(why))
-        }
-        Err(why) => Err(why),
-    }
 }
 
 /// Returns whether this CPU takes fast interrupts.
@@ -148,11 +81,6 @@ pub fn check() -> Result<(), FastError> {
 /// A [`FastError`] with the reason why it does not.
 pub(crate) fn delivery_on(cpu: usize) -> Result<Delivery, FastError> {
     DELIVERY.of(cpu).get().copied().unwrap_or(Err(FastError::NoController))
-}
-
-/// Returns whether this is the number of an interrupt that would be a fast one, and reaches this CPU by IRQ.
-pub(super) fn is_ordinary(number: u32) -> bool {
-    ORDINARY.here().iter().any(|ordinary| ordinary.load(Ordering::Relaxed) == number)
 }
 
 /// The owner of the fast interrupts of all CPUs. There is one at a time. Its handler is called until it is dropped.
@@ -254,20 +182,6 @@ pub(crate) fn set_deadline(deadline: u64) {
 pub fn disarm() {
     CNTP_CTL_EL0.write(CNTP_CTL_EL0::ENABLE::CLEAR);
     barrier::isb(barrier::SY);
-}
-
-/// Calls `f` with all interrupts masked, including fast ones, and debug exceptions. For data that probe handlers must
-/// not find half written: a fast interrupt may hit probes, and an access a watchpoint.
-#[inline]
-pub fn without<R>(f: impl FnOnce() -> R) -> R {
-    let daif: u64;
-    // SAFETY: masking interrupts is always allowed. Without `nomem`, the accesses of `f` cannot move out of the masked
-    // region.
-    unsafe { asm!("mrs {}, daif", "msr daifset, #0b1011", out(reg) daif, options(nostack, preserves_flags)) };
-    let result = f();
-    // SAFETY: this restores the masks that were read above.
-    unsafe { asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
-    result
 }
 
 /// Fast interrupts of one CPU that nothing requests, in close succession.

@@ -8,7 +8,7 @@ use tock_registers::{register_bitfields, register_structs};
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use super::fast::FastError;
+use super::delivery::FastError;
 use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};

@@ -12,7 +12,7 @@ use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite};
 use tock_registers::{register_bitfields, register_structs};
 
-use super::fast::FastError;
+use super::delivery::FastError;
 use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};

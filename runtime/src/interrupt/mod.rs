@@ -14,10 +14,12 @@ mod system_register;
 
 mod bcm2836;
 pub mod counters;
+mod delivery;
 pub mod fast;
 mod gic_v2;
 mod gic_v3;
 
+use core::arch::asm;
 use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -35,7 +37,7 @@ use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqLock;
 use crate::{machine, smp, task};
 use bcm2836::Bcm2836;
-use fast::FastError;
+pub use delivery::{Delivery, FastError};
 use gic_v2::GicV2;
 use gic_v3::GicV3;
 
@@ -247,6 +249,20 @@ pub fn send(cpu: usize, ipi: Ipi) {
     }
 }
 
+/// Calls `f` with all interrupts masked, including fast ones, and debug exceptions. For data that probe handlers must
+/// not find half written: a fast interrupt may hit probes, and an access a watchpoint.
+#[inline]
+pub fn without<R>(f: impl FnOnce() -> R) -> R {
+    let daif: u64;
+    // SAFETY: masking interrupts is always allowed. Without `nomem`, the accesses of `f` cannot move out of the masked
+    // region.
+    unsafe { asm!("mrs {}, daif", "msr daifset, #0b1011", out(reg) daif, options(nostack, preserves_flags)) };
+    let result = f();
+    // SAFETY: this restores the masks that were read above.
+    unsafe { asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
+    result
+}
+
 /// Handles the interrupt that this CPU has taken in the code whose registers are in `frame`.
 pub(crate) fn dispatch(frame: &TrapFrame) {
     let Some(controller) = CONTROLLER.get() else { return };
@@ -277,10 +293,10 @@ pub(crate) fn dispatch(frame: &TrapFrame) {
         // another interrupt in WFI, and the GIC signals none of the same priority before this one has ended.
         end();
         answer(number, cpu, frame.pc as usize);
-    } else if fast::is_ordinary(number) {
+    } else if delivery::is_ordinary(number) {
         // The result is ignored: without a handler, no code has armed the timer or a counter. The handler runs as it
         // does by a fast interrupt: no watchpoint is hit in it.
-        fast::without(|| fast::dispatch(frame));
+        without(|| fast::dispatch(frame));
         end();
     } else {
         // SAFETY: a pointer that is not null was stored by `register`, from a static.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
 use runtime::interrupt::counters::{self, Event};
-use runtime::interrupt::fast::{self, FastError};
+use runtime::interrupt::{self, FastError, fast};
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{smp, task, time};
@@ -418,7 +418,7 @@ test!(
         let begin = time::counter();
         let program = start("p:hz:1000 { @[cpu] = count(); }");
         let masked = task::spawn_on(last, "masked", || {
-            fast::without(|| {
+            interrupt::without(|| {
                 MASKED_SINCE.store(time::counter(), Relaxed);
                 spin(masked, Duration::from_millis(3 * DUE));
             });
@@ -451,7 +451,7 @@ test!(
             let program = start("h:cycles:1e5 /comm == \"masked\"/ { @[func] = count(); }");
             let last = smp::running().last().unwrap_or(0);
             let masked = task::spawn_on(last, "masked", || {
-                fast::without(|| {
+                interrupt::without(|| {
                     MASKED_SINCE.store(time::counter(), Relaxed);
                     spin(masked, BUSY);
                 });
@@ -487,7 +487,7 @@ test!(
         let busy = || {
             for _ in 0..5 {
                 spin(first, Duration::from_millis(50));
-                fast::without(|| spin(masked, Duration::from_millis(20)));
+                interrupt::without(|| spin(masked, Duration::from_millis(20)));
             }
         };
         task::spawn_on(0, "masked", busy).join();
