@@ -1,10 +1,8 @@
 //! The idle task of a CPU: the context that the CPU was started in, which runs when no task is ready.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use aarch64_cpu::registers::{Readable, SP, TPIDR_EL1, Writeable};
 
-use super::{Task, preempt_now, reaper, spawn};
+use super::{Task, preempt_now};
 use crate::memory::layout::STACK_SIZE;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::IrqMask;
@@ -32,19 +30,6 @@ pub unsafe fn adopt_cpu(cpu: usize) {
     let task = IDLE.of(cpu);
     task.adopt(cpu, SP.get() as usize & !(STACK_SIZE - 1));
     TPIDR_EL1.set((&raw const *task) as u64);
-}
-
-/// Ends the boot of the first CPU: spawns the reaper, and the task `name` that runs `main`. Then becomes the idle task.
-///
-/// # Panics
-///
-/// Panics if it was called before: it unmasks interrupts, which a probe handler must not do.
-pub fn start(name: &str, main: fn()) -> ! {
-    static HAS_STARTED: AtomicBool = AtomicBool::new(false);
-    assert!(!HAS_STARTED.swap(true, Ordering::Relaxed), "the kernel has been started before");
-    spawn("reaper", reaper::reap);
-    spawn(name, main);
-    run_idle()
 }
 
 /// Ends the boot of a CPU: unmasks interrupts, then becomes the idle task.

@@ -38,6 +38,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `current` | the current task |
+//! | `start` | the first tasks |
 //! | `life` | spawning, yielding, sleeping and exiting |
 //! | `control_block` | the data of a task |
 //! | `kprobes_smp::line` | the decisions which task is next |
@@ -46,12 +47,14 @@
 //! | `context` | the switch |
 //! | `queue` | linked queues of tasks |
 //! | `idle` | the idle tasks |
+//! | `exited` | the exited tasks that wait for the reaper |
 //! | `reaper` | freeing of exited tasks |
 //! | `registry` | the list of all tasks |
 
 mod context;
 mod control_block;
 mod current;
+mod exited;
 mod idle;
 mod life;
 mod queue;
@@ -59,16 +62,18 @@ mod reaper;
 mod registry;
 mod run_queue;
 pub(crate) mod scheduler;
+mod start;
 
 pub(crate) use control_block::Task;
 pub use control_block::TaskState;
 pub(crate) use current::{CALLS_OFFSET, CPU_NUMBER_OFFSET, CPU_OFFSET, NAME_OFFSET, NUMBER_OFFSET, current_task};
 pub use current::{CurrentTask, current, current_cpu, current_task_number};
+pub use idle::adopt_cpu;
 pub(crate) use idle::run_idle;
-pub use idle::{adopt_cpu, start};
 pub use life::{JoinHandle, exit, sleep, spawn, spawn_on, try_spawn, yield_now};
 pub(crate) use queue::Queue;
 pub(crate) use registry::inspect_stopped;
 pub use registry::{TaskInfo, exists, list, preempted_pcs};
 pub use scheduler::timer_interrupt;
 pub(crate) use scheduler::{preempt, preempt_now, reschedule_interrupt};
+pub use start::start;

@@ -1,29 +1,19 @@
 //! The reaper, which frees the memory of tasks that have exited.
 //!
 //! A task cannot free the stack that it runs on. So after it has left its CPU forever, the scheduler hands it to the
-//! reaper. The reaper is a task like any other, on any CPU. It frees the stack and wakes the tasks that join. A join
-//! returns when the joining task holds the last reference, so that all memory of the task is free again after it.
+//! reaper ([`exited`]). The reaper is a task like any other, on any CPU. It frees the stack and wakes the tasks that
+//! join. A join returns when the joining task holds the last reference, so that all memory of the task is free again
+//! after it.
 
 use core::sync::atomic::Ordering;
-use fallible::Arc;
 
-use super::{Queue, Task, registry};
-use crate::sync::{IrqLock, WaitQueue};
-
-static EXITED: IrqLock<Queue> = IrqLock::new(Queue::new());
-static EXITS: WaitQueue = WaitQueue::new();
-
-/// Takes over a task that has exited and whose stack its CPU has left. Callers may have interrupts masked.
-pub fn take_over(task: Arc<Task>) {
-    EXITED.lock().push(task);
-    EXITS.wake_one();
-}
+use super::{exited, registry};
 
 /// The body of the reaper task. Never returns.
 #[inline(never)]
 pub fn reap() {
     loop {
-        let task = EXITS.wait_until(|| EXITED.lock().pop());
+        let task = exited::next();
         // SAFETY: the task exited and left its CPU forever before the reaper took it over, so none of its calls will
         // ever return.
         unsafe { aarch64_kprobes::probe::task_exited(&task.calls) };

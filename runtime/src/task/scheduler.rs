@@ -49,7 +49,7 @@ use fallible::Arc;
 use kprobes_smp::line::{NO_TASK, first_in_line, least_loaded};
 
 use super::run_queue::{Cpu, LEAVE_STUB, QUANTUM, Queues};
-use super::{Task, TaskState, context, current_task, idle, reaper};
+use super::{Task, TaskState, context, current_task, exited, idle};
 use crate::event::{
     self, HrtimerExpireEntry, HrtimerExpireExit, PRIORITY, SchedMigrateTask, SchedSwitch, SchedWakeup, SchedWakeupNew,
     SchedWaking,
@@ -345,7 +345,7 @@ pub(super) unsafe fn finish_switch() {
     // SAFETY: the caller guarantees that the switch left the lock locked (see # Safety).
     let departed = unsafe { here.across_switch().unlock(|queues| queues.departed.take()) };
     if let Some(task) = departed {
-        reaper::take_over(task);
+        exited::hand_over(task);
     }
 }
 
