@@ -8,29 +8,9 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 use super::allocation::{Allocation, each};
 use super::clock::ClockStep;
 use super::emit::Emitter;
-use super::{CallInstruction, FRAME, HIT, LEFT, ONE, OTHER, ROW, Source, THIRD, load};
+use super::words::{CALL, ENTER, LEAVE};
+use super::{CallInstruction, FRAME, HIT, LEFT, ONE, OTHER, Source, THIRD, load};
 use crate::ir::{Builtin, Operand, Word};
-
-/// The bytes of stack around a call: x29 and x30, which x29 points to, x0 and x1.
-pub(super) const STACK: usize = 32;
-
-/// The numbers of x29 and x30.
-const RECORD: u8 = 29;
-const LINK: u8 = 30;
-
-/// Saves the registers that a call does not preserve.
-pub(super) const ENTER: [u32; 3] = [
-    encode::store_pair_before(RECORD, LINK, encode::SP, -(STACK as i16)),
-    encode::add(RECORD, encode::SP, 0),
-    encode::store_pair(HIT, ROW, encode::SP, 16),
-];
-
-/// Restores the registers that [`ENTER`] saved, and reloads the frame.
-pub(super) const LEAVE: [u32; 3] = [
-    encode::load_pair(HIT, ROW, encode::SP, 16),
-    encode::load_pair_after(RECORD, LINK, encode::SP, STACK as i16),
-    load(FRAME, ROW, 0),
-];
 
 impl Emitter<'_> {
     /// Calls the kernel's routine for op `number`.
@@ -70,7 +50,7 @@ impl Emitter<'_> {
         self.assembler.constant(THIRD, to);
         let outcome = fallible::push(&mut self.calls, CallInstruction { word: self.assembler.length(), to });
         self.assembler.need(outcome);
-        self.assembler.push(a64::call_register(THIRD));
+        self.assembler.push(CALL);
     }
 
     /// Loads a property of the hit.

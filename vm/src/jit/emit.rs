@@ -8,7 +8,8 @@ use fallible::OutOfMemory;
 
 use super::allocation::{Allocation, each, successors};
 use super::assembler::Label;
-use super::compute::condition;
+use super::operation::condition;
+use super::words::STACK;
 use super::{
     Allocations, Assembler, BUCKET, CallInstruction, Directory, FRAME, HIT, Kernel, LEFT, MachineCode, ONE, OTHER, ROW,
     Refused, WORDS_MAX, ZERO, load,
@@ -104,7 +105,7 @@ impl<'a> Emitter<'a> {
         for code in core::mem::take(&mut self.out_of_line) {
             self.emit_out_of_line(code);
         }
-        let stack_bytes = if self.calls.is_empty() { 0 } else { super::call::STACK };
+        let stack_bytes = if self.calls.is_empty() { 0 } else { STACK };
         let (words, instructions) = self.assembler.finish()?;
         if words.len() > WORDS_MAX {
             return Err(Refused::Long);

@@ -31,9 +31,11 @@ mod clock;
 mod collect;
 mod compute;
 mod emit;
+mod operation;
 mod reach;
 mod snippet;
 mod verify;
+mod words;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

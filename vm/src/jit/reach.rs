@@ -17,8 +17,7 @@ use alloc::vec::Vec;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 use aarch64_kprobes::insn::{Instruction, Op, RegisterAccess, Registers, Shift, Verdict, classify};
 
-use super::call::{ENTER, LEAVE};
-use super::verify::{CALLS, search_offset, target};
+use super::words::{CALL, ENTER, LEAVE, search_offset, target};
 use super::{BUCKET, Base, Directory, HIT, HOLDER, MachineCode, ONE, OTHER, Path, ROW, Refused, SLOT, TAKEN, ZERO};
 use crate::maps::Store;
 use value::{Area, Value};
@@ -196,7 +195,7 @@ impl Reach<'_> {
             state.saved = [state.get(HIT), state.get(ROW)];
             return Ok(());
         }
-        if word == CALLS {
+        if word == CALL {
             (state.registers, state.compared) = ([Value::Any; 18], None);
             return Ok(());
         }

@@ -25,7 +25,7 @@ use fallible::OutOfMemory;
 
 use super::allocation::{Allocation, Allocations, each};
 use super::clock::ClockStep;
-use super::compute::{binary, condition, immediate, is_remainder};
+use super::operation::{binary, condition, immediate, is_remainder};
 use super::{Base, Kernel, Source, ZERO, load};
 use crate::ir::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
 use crate::maps::{NewWords, Store};

@@ -212,8 +212,8 @@ fn instructions_that_break_a_rule_are_told() {
     first(0x1400_0000, "may loop forever");
     what(&|machine_code| machine_code.words[4] = 0x17ff_fffd, "may loop forever");
     what(&|machine_code| machine_code.instructions -= 1, "runs past its end");
-    first(super::call::ENTER[0], "uses the stack outside of a call");
-    first(super::call::LEAVE[1], "uses the stack outside of a call");
+    first(super::words::ENTER[0], "uses the stack outside of a call");
+    first(super::words::LEAVE[1], "uses the stack outside of a call");
     first(0xd63f_0220, "uses the stack outside of a call");
     let call = right.calls[0];
     let is_not = "is not the call that is declared for it";

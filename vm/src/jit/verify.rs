@@ -13,8 +13,8 @@ use aarch64_kprobes::insn::{Instruction, Literal, Op, RegisterAccess, Registers,
 use fallible::OutOfMemory;
 
 use super::assembler::moves;
-use super::call::{ENTER, LEAVE};
 use super::reach::Reach;
+use super::words::{CALL, ENTER, LEAVE, search_offset, target, touches_stack};
 use super::{MachineCode, Refused, TAKEN, THIRD};
 
 /// Where control may go after a word.
@@ -33,11 +33,6 @@ enum Successors {
 /// The registers that a clause may write outside of calls.
 const OURS: Registers = Registers::from_to(0, 17);
 
-/// Returns the number of the word that lies `offset` bytes from word `at`.
-pub(super) fn target(at: usize, offset: i32) -> Option<usize> {
-    at.checked_add_signed(offset as isize / 4)
-}
-
 /// Returns where control may go after a word. Fails if the word has no allowed form, or writes a register that it must
 /// not.
 fn successors(word: u32, at: usize, words: usize, all: usize) -> Result<Successors, &'static str> {
@@ -46,7 +41,7 @@ fn successors(word: u32, at: usize, words: usize, all: usize) -> Result<Successo
     if word == a64::RETURN {
         return Ok(Successors::Ends);
     }
-    if word == CALLS || ENTER.contains(&word) || LEAVE.contains(&word) {
+    if word == CALL || ENTER.contains(&word) || LEAVE.contains(&word) {
         return Ok(Successors::Falls);
     }
     match classify(word) {
@@ -146,7 +141,7 @@ impl MachineCode {
         while at < instructions.len() {
             let rest = instructions.get(at..).unwrap_or(&[]);
             if !rest.starts_with(&ENTER) {
-                if rest.first().is_some_and(|word| touches_stack(*word) || *word == CALLS) {
+                if rest.first().is_some_and(|word| touches_stack(*word) || *word == CALL) {
                     return Err(flaw(at, "uses the stack outside of a call"));
                 }
                 at += 1;
@@ -157,8 +152,8 @@ impl MachineCode {
             let call = calls.next().filter(|call| call.word > at && call.word < at + length && may(call.to));
             let call = call.ok_or(flaw(at, "calls a function that it must not"))?;
             let within = rest.get(ENTER.len()..length).unwrap_or(&[]);
-            if within.iter().filter(|word| **word == CALLS).count() != 1
-                || instructions.get(call.word) != Some(&CALLS)
+            if within.iter().filter(|word| **word == CALL).count() != 1
+                || instructions.get(call.word) != Some(&CALL)
                 || within.iter().any(|word| touches_stack(*word))
                 || self.loaded(call.word) != Some(call.to)
             {
@@ -195,21 +190,5 @@ impl MachineCode {
         }
         let call = self.calls.iter().find(|call| call.word == at)?;
         before.ends_with(moves(THIRD, call.to, &mut [0; 4])).then_some(call.to)
-    }
-}
-
-/// Returns whether the word is one of those around a call that use the stack.
-fn touches_stack(word: u32) -> bool {
-    ENTER.contains(&word) || LEAVE.iter().take(2).any(|leave| *leave == word)
-}
-
-/// The only allowed form of BLR.
-pub(super) const CALLS: u32 = a64::call_register(THIRD);
-
-/// Returns the distance in bytes that the word branches if it ends a search: it is `cbnz` on the slots that are left.
-pub(super) fn search_offset(word: u32) -> Option<i32> {
-    match classify(word) {
-        Verdict::Simulate(Op::CompareBranch { rt: TAKEN, wide: true, nonzero: true, offset }) => Some(offset),
-        _ => None,
     }
 }

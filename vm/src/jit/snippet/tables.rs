@@ -18,7 +18,7 @@ use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::access::Shape;
 use super::super::allocation::{each, successors};
-use super::super::compute::{binary, immediate, is_remainder};
+use super::super::operation::{binary, immediate, is_remainder};
 use super::super::{ZERO, load};
 use super::{Lowering, NoSnippet, ONE, OTHER};
 use crate::ir::{Arithmetic, Op, Operand, Word};
