@@ -2,7 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::maps::{Cells, RECORD_HEAD, Ring};
+use crate::atomic::Cells;
+use crate::maps::{RECORD_HEAD, Ring};
 
 impl Ring {
     /// Writes a record. Must be called on the CPU of the ring, with interrupts masked. A record that does not fit is

@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering;
 
 use super::{all_pairs, copy_cells};
-use crate::atomic::spin_loop;
-use crate::maps::{Cells, Stacks};
+use crate::atomic::{Cells, spin_loop};
+use crate::maps::Stacks;
 
 /// Returns the hash of these frames, which decides the preferred place of the stack.
 #[inline]

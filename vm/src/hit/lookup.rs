@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering;
 
 use super::{all_pairs, copy_cells, load_cells};
-use crate::atomic::{AtomicU64, spin_loop};
-use crate::maps::{Bucket, Cells, DISTANCE_MAX, HashTable, MIX};
+use crate::atomic::{AtomicU64, Cells, spin_loop};
+use crate::maps::{Bucket, DISTANCE_MAX, HashTable, MIX};
 
 /// A locked bucket. Dropping this unlocks it.
 struct Held<'a>(&'a AtomicU64);

@@ -3,9 +3,9 @@
 use core::sync::atomic::Ordering;
 
 use super::{Machine, Run, copy_cells, halves, is_better, join, load_cells, series, total, wide, widened};
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, Cells};
 use crate::ir::{Aggregate, MapValue, Word, rows};
-use crate::maps::{Cells, HashTable};
+use crate::maps::HashTable;
 
 /// The number of empty buckets that count as one op while the keys of a map are enumerated. Looking at an empty bucket
 /// takes a few instructions.

@@ -15,7 +15,7 @@ mod evaluate;
 mod intern;
 mod lookup;
 mod map_ops;
-mod merge;
+pub(crate) mod merge;
 mod series;
 
 pub use evaluate::extend;
@@ -23,14 +23,14 @@ pub use evaluate::extend;
 pub(crate) use intern::NO_STACK;
 #[cfg(all(test, loom))]
 pub(crate) use intern::hash;
-pub(crate) use merge::{halves, is_better, join, widened};
+use merge::{halves, is_better, join, widened};
 pub use merge::{total, wide};
 
 use core::sync::atomic::Ordering;
 
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, Cells};
 use crate::ir::{Builtin, Code, FRAME_WORDS, LOOP_OPS_MAX, Op, Operand, Register, Routine, Word};
-use crate::maps::{Cells, HashTable, MIX, PerCpu, Store};
+use crate::maps::{HashTable, MIX, PerCpu, Store};
 
 /// Returns whether `holds` is true of each pair of elements at the same index, as far as both slices go.
 ///

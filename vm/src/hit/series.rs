@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering;
 
 use super::{all_pairs, halves, load_cells, wide, widened};
+use crate::atomic::Cells;
 use crate::ir::{Combine, INTERVAL_WORDS, Series};
-use crate::maps::Cells;
 
 /// The words of an interval: see [`INTERVAL_WORDS`].
 type IntervalWords = [u64; INTERVAL_WORDS];

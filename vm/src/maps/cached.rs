@@ -12,9 +12,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::OutOfMemory;
 
+use super::MIX;
 use super::fixed::Layout;
-use super::{Cells, MIX, cells};
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, Cells, cells};
 use crate::ir::Map;
 
 /// The number of slots of each CPU, as a power of 2. In Miri, a borrow of the slots takes time for each of their words.

@@ -10,7 +10,7 @@ use core::mem;
 use fallible::OutOfMemory;
 
 use super::{HashTable, Masked};
-use crate::hit::join;
+use crate::hit::merge::join;
 use crate::ir::MapValue;
 
 /// The entries of a map.

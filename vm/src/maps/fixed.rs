@@ -11,8 +11,7 @@ use core::sync::atomic::Ordering;
 
 use fallible::OutOfMemory;
 
-use super::{Cells, cells};
-use crate::atomic::AtomicBool;
+use crate::atomic::{AtomicBool, Cells, cells};
 use crate::ir::{Aggregate, HISTOGRAM_WORDS, Map, MapValue};
 
 /// A block of [`WORDS`] words on every CPU, which start at 0.

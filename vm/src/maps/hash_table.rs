@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering;
 use fallible::OutOfMemory;
 
 use super::Masked;
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, Cells, cells};
 
 /// The number of slots in a bucket.
 const WAYS: usize = 8;
@@ -33,14 +33,6 @@ pub(crate) const HEAD: usize = 3;
 
 /// The factor of hashes.
 pub(crate) const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Words that several CPUs access.
-pub(crate) type Cells = [AtomicU64];
-
-/// Allocates `count` words that are 0.
-pub(crate) fn cells(count: usize) -> Result<Box<Cells>, OutOfMemory> {
-    crate::atomic::zeroed(count)
-}
 
 /// A hash table of keys with values.
 #[derive(Debug)]

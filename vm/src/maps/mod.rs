@@ -20,12 +20,12 @@ pub use entries::Entries;
 use fixed::Fixed;
 pub(crate) use fixed::Layout;
 pub use fixed::{NewWords, WORDS, Words};
-pub(crate) use hash_table::{Bucket, Cells, DISTANCE_MAX, HEAD, HashTable, MIX, cells};
+pub(crate) use hash_table::{Bucket, DISTANCE_MAX, HEAD, HashTable, MIX};
 pub use ring::Record;
 pub(crate) use ring::{HEAD as RECORD_HEAD, Ring};
 pub(crate) use stacks::Stacks;
 
-use crate::atomic::{AtomicBool, AtomicU64};
+use crate::atomic::{AtomicBool, AtomicU64, Cells, cells};
 use crate::ir::{Code, FRAME_WORDS, Flaw, Map, MapValue};
 
 /// Calls its argument with interrupts masked. The argument holds locks that hits wait for.

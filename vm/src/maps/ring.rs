@@ -6,8 +6,7 @@ use core::sync::atomic::Ordering;
 
 use fallible::OutOfMemory;
 
-use super::hash_table::{Cells, cells};
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, Cells, cells};
 
 /// The words of a record before its values: the action with the number of values, and the time.
 pub(crate) const HEAD: usize = 2;

@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering;
 
 use fallible::OutOfMemory;
 
-use super::{Cells, Limits, cells};
-use crate::atomic::{AtomicBool, AtomicU64};
+use super::Limits;
+use crate::atomic::{AtomicBool, AtomicU64, Cells, cells};
 
 /// The stacks of a program.
 #[derive(Debug)]

@@ -5,9 +5,8 @@ use alloc::collections::BTreeMap;
 
 use fallible::failing::{Heap, allocated, each_allocation};
 
-use super::super::Cells;
 use super::*;
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, Cells};
 use crate::ir::{Aggregate, Type};
 
 #[global_allocator]
