@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
-use super::resolve::{self, Arguments, ResolveError};
+use super::arguments::{self, Arguments};
+use super::resolve::ResolveError;
 use super::{Event, Events, RegisteredProbe, named};
 use crate::definition::{
     self, ARGUMENT_NAME_MAX, Argument, Base as PlaceBase, Definition, EventKind, Expression, Family, Named, Origin,
@@ -156,7 +157,7 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
         let (others, mut kept) = match self.0.described {
             Some(_) => (Vec::new(), Vec::new()),
             None if self.0.is_synthetic() => (recorded(&self.0.format)?, Vec::new()),
-            None => resolve::arguments(&self.0.definition, symbols)
+            None => arguments::of(&self.0.definition, symbols)
                 .map_err(|ResolveError { problem, reason }| definition.error(1, problem, reason))?,
         };
         let is_return = matches!(self.kind(), EventKind::Return { .. });
@@ -168,7 +169,7 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
                 (None, Origin::Named(_)) => {
                     Ok(Fetch { source: Source::TaskName, reads: Vec::new(), part: RecordedPart::Whole })
                 }
-                (None, _) => resolve::plain(expression, is_return, &mut kept, symbols),
+                (None, _) => arguments::plain(expression, is_return, &mut kept, symbols),
             }
         };
         let mut fetches = Vec::new();

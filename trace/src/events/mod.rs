@@ -13,6 +13,7 @@
 //! The probes are behind the trait [`RegisteredProbe`], and the symbols behind [`Symbols`]. Therefore everything here
 //! except the probing itself is tested on the host.
 
+mod arguments;
 mod base_event;
 mod commands;
 mod controls;
@@ -316,13 +317,13 @@ impl<P: RegisteredProbe> Events<P> {
         &self,
         definition: &Definition,
         symbols: &dyn Symbols,
-    ) -> Result<(u64, resolve::Arguments), definition::Error> {
+    ) -> Result<(u64, arguments::Arguments), definition::Error> {
         let refuse = |ResolveError { problem, reason }| definition.error(1, problem, reason);
         match self.base_event(definition)? {
             Some(base_event) => Ok((base_event.address(), base_event.arguments(definition, symbols)?)),
             None => {
                 let address = resolve(&definition.place, symbols).map_err(refuse)?;
-                Ok((address, resolve::arguments(definition, symbols).map_err(refuse)?))
+                Ok((address, arguments::of(definition, symbols).map_err(refuse)?))
             }
         }
     }

@@ -11,12 +11,13 @@ use core::fmt;
 use kprobes_types::{Argument as Passed, Flavor, Function, Type as Rust, TypeId, TypeKind as Shape, Types, ValuePlace};
 
 use super::ResolveError;
-use super::resolve::{self, EntryValue, keep};
+use super::resolve;
 use crate::definition::{
     self, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Definition, EventKind, Named, Origin, Problem, is_name,
 };
 use crate::fetch::{BitRange, Fetch, RecordedPart, Register, Source};
 use crate::format::{Base, Type, Width};
+use crate::recorder::EntryValue;
 use crate::symbols::Symbols;
 
 /// The largest number of pointers and wrappers that are followed to a value. The limit is needed because a type may
@@ -261,6 +262,15 @@ pub(super) fn fetch(
     let value = signature.named(named, kept)?;
     let wanted = argument.has_type().then_some(argument.kind);
     signature.part(argument, named, value, wanted, kept)
+}
+
+/// Returns the source of `value` as saved at the entry of the function, and adds it to `kept` if it is not there yet.
+pub(super) fn keep(value: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Source, fallible::OutOfMemory> {
+    let index = kept.iter().position(|other| *other == value).unwrap_or(kept.len());
+    if index == kept.len() {
+        fallible::push(kept, value)?;
+    }
+    Ok(Source::Entry(index as u16))
 }
 
 impl<'a> Signature<'a> {

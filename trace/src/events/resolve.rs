@@ -1,4 +1,4 @@
-//! Resolves definitions: names to addresses, and typed arguments to what the hit path fetches.
+//! Resolves the places of definitions: names to addresses.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,10 +7,7 @@ use core::fmt;
 use fallible::OutOfMemory;
 use kprobes_types::LineError;
 
-use super::named::{self, Signature};
-use crate::definition::{Argument, Base, Definition, EventKind, Expression, Origin, ProbePlace, Problem};
-use crate::fetch::{Fetch, RecordedPart, Register, Source};
-pub(super) use crate::recorder::EntryValue;
+use crate::definition::{Base, ProbePlace, Problem};
 use crate::symbols::{Function, Symbols};
 
 /// Why a name or a place cannot be resolved.
@@ -47,10 +44,6 @@ impl From<OutOfMemory> for ResolveError {
         Problem::OutOfMemory.into()
     }
 }
-
-/// The number of registers that hold arguments (AAPCS64, section 6.8.2, stage C.9). Further arguments are on the stack,
-/// if each takes a word.
-const ARGUMENT_REGISTERS: u32 = 8;
 
 /// Returns the virtual address of `place`. It may lie beyond the end of its function, also at the start of another
 /// function, but not inside another function.
@@ -127,7 +120,7 @@ fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, Re
 }
 
 /// Returns the virtual address of the only function or static of this name.
-fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, ResolveError> {
+pub(super) fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, ResolveError> {
     let mut found = Matches::default();
     symbols.find(name, &mut |function| found.add(function.address));
     symbols.find_static(name, &mut |address| found.add(address));
@@ -166,80 +159,4 @@ impl<T> Matches<T> {
             },
         })
     }
-}
-
-/// What the arguments of an event fetch, and the values that are saved for them at the entry of a function.
-pub(super) type Arguments = (Vec<Fetch>, Vec<EntryValue>);
-
-/// Returns what the arguments of `definition` fetch.
-pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Result<Arguments, ResolveError> {
-    let mut kept = Vec::new();
-    let is_return = matches!(definition.kind, EventKind::Return { .. });
-    let is_named = |argument: &Argument| matches!(argument.expression.origin, Origin::Named(_));
-    let signature = match definition.arguments.iter().any(is_named) {
-        true => Signature::of(definition, symbols)?,
-        false => None,
-    };
-    let fetch = |argument: &Argument| -> Result<_, ResolveError> {
-        if is_named(argument) {
-            return Ok(named::fetch(argument, signature.as_ref(), &mut kept)?.0);
-        }
-        plain(&argument.expression, is_return, &mut kept, symbols)
-    };
-    let fetches = fallible::collect_results(definition.arguments.iter().map(fetch))?;
-    Ok((fetches, kept))
-}
-
-/// Returns the source of `value` as saved at the entry of the function, and adds it to `kept` if it is not there yet.
-pub(super) fn keep(value: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Source, OutOfMemory> {
-    let index = kept.iter().position(|other| *other == value).unwrap_or(kept.len());
-    if index == kept.len() {
-        fallible::push(kept, value)?;
-    }
-    Ok(Source::Entry(index as u16))
-}
-
-/// Returns what an expression without a name fetches.
-pub(super) fn plain(
-    Expression { origin, reads, .. }: &Expression,
-    is_return: bool,
-    kept: &mut Vec<EntryValue>,
-    symbols: &dyn Symbols,
-) -> Result<Fetch, ResolveError> {
-    let source = source(origin, is_return, kept, symbols)?;
-    Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())?, part: RecordedPart::Whole })
-}
-
-fn source(
-    origin: &Origin,
-    is_return: bool,
-    kept: &mut Vec<EntryValue>,
-    symbols: &dyn Symbols,
-) -> Result<Source, ResolveError> {
-    let plain = |number: u8| Register::x(number).map_or(EntryValue::Stack(0), EntryValue::Register);
-    Ok(match origin {
-        Origin::Register(register) => Source::Register(*register),
-        Origin::ReturnValue => Register::x(0).map_or(Source::Immediate(0), Source::Register),
-        Origin::Stack(word) => Source::Stack(8 * word),
-        Origin::Immediate(number) => Source::Immediate(*number),
-        Origin::TaskName => Source::TaskName,
-        Origin::Text(text) => Source::Text(fallible::boxed_slice(text.iter().copied())?),
-        Origin::Symbol(name, offset) => Source::Immediate(symbol(name, symbols)?.wrapping_add_signed(*offset)),
-        // `settle` has replaced these, so they are unreachable.
-        Origin::Named(_) | Origin::Arguments => return Err(Problem::Argument.into()),
-        Origin::Argument(number) => {
-            let place = match number.checked_sub(ARGUMENT_REGISTERS) {
-                None => plain(*number as u8),
-                Some(word) => EntryValue::Stack(8 * word),
-            };
-            if is_return {
-                keep(place, kept)?
-            } else {
-                match place {
-                    EntryValue::Register(register) => Source::Register(register),
-                    EntryValue::Stack(offset) => Source::Stack(offset),
-                }
-            }
-        }
-    })
 }
