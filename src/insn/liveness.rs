@@ -30,7 +30,7 @@ use walk::{Begin, CALLEE_STEPS_MAX, DEPTH, PATHS_MAX, Walk};
 use super::classify;
 use super::op::{Indirect, Op};
 use super::registers::{RegisterAccess, Registers};
-use super::survey::{Row, offset};
+use super::survey::row::{Row, offset};
 use super::verdict::Verdict;
 
 /// Why a register is not known to be dead. Addresses are virtual.

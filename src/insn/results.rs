@@ -18,7 +18,7 @@ use core::ops::Range;
 use super::classify;
 use super::liveness::{Bounds, Live, Read, ScratchPreservers, Shared, called_by, live_after_call};
 use super::registers::Registers;
-use super::survey::{Row, offset};
+use super::survey::row::{Row, offset};
 use super::verdict::Verdict;
 
 /// The functions of a text that have such results, or for which that cannot be excluded.

@@ -17,11 +17,14 @@
 //! | 4 *p* | each such function, in ascending order: its offset, the offset of a call, the registers that it preserves, and those that are read after the call |
 //! | the rest, by 4 | each function that may have results, in ascending order: its offset, the reason (0: `Read`, 1: `Kept`, 2: `Lost`), the register, and the offset of the instruction |
 
+pub(super) mod row;
+
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::liveness::{Bounds, Read, ScratchPreservers};
 use super::results::ScratchResults;
+use row::{Row, offset};
 
 /// The functions of a text that do not keep to the standard.
 #[derive(Debug)]
@@ -31,9 +34,6 @@ pub struct Survey {
     pub(crate) preservers: ScratchPreservers,
     pub(crate) results: ScratchResults,
 }
-
-/// A function, and what was found out about it, as words of a table.
-pub(super) type Row = [u32; 4];
 
 impl Survey {
     /// Analyzes the text at these virtual addresses; `None` if there is no memory for the result. `read` returns the
@@ -84,11 +84,6 @@ impl Survey {
 
 fn decoded(rows: &[[[u8; 4]; 4]]) -> impl Iterator<Item = Row> {
     rows.iter().map(|row| row.map(u32::from_le_bytes))
-}
-
-/// Returns the distance of an address from the start of the text, modulo 4 GiB.
-pub(super) const fn offset(start: u64, address: u64) -> u32 {
-    address.wrapping_sub(start) as u32
 }
 
 #[cfg(test)]
