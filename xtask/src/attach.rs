@@ -15,13 +15,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
+use cargo_kprobes::counted::counted;
 
 use crate::{
     board,
     boot::{self, Target},
     console::{Console, Event, stop_reason},
     conversation::{Conversation, PROMPT},
-    counted::counted,
     lock::Locked,
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
     record, run, serial,

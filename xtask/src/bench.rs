@@ -23,9 +23,9 @@ use anyhow::{Result, anyhow, bail, ensure};
 
 use crate::{
     board::{self, Board, Overrides},
-    run, setup,
-    test::dialogue::converse,
-    workspace,
+    dialogue::converse,
+    machine::shell_line,
+    setup, workspace,
 };
 use comparison::Comparison;
 use monitor::Monitor;
@@ -149,7 +149,7 @@ impl Bench {
             arguments.extend(COUNT_INSTRUCTIONS.map(OsString::from));
         }
         // Relative to the root, so that the line means the same on another machine.
-        let command = run::shell_line(&arguments).replace(&format!("{}/", workspace::root().display()), "");
+        let command = shell_line(&arguments).replace(&format!("{}/", workspace::root().display()), "");
         Ok(Self { elf, arguments, command })
     }
 

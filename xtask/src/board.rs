@@ -2,6 +2,7 @@
 //! and what is on the card that it boots from. `arguments` turns this into a command line for QEMU.
 
 mod arguments;
+mod traits;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -9,11 +10,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 pub use arguments::{Overrides, with_reboot};
+pub use traits::{EntryLevel, Interruption, Interrupts, Traits};
 
-use crate::{
-    test::select::{EntryLevel, Interruption, Interrupts, Traits},
-    workspace,
-};
+use crate::workspace;
 
 /// The board that is used if none is named.
 pub const DEFAULT: &str = "qemu-virt";

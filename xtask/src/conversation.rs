@@ -8,6 +8,8 @@ use crate::console::{Console, Event, stop_reason};
 
 /// The prompt of the kernel's console.
 pub const PROMPT: &str = "kprobes> ";
+/// The prompt of the tests image.
+pub const TESTS_PROMPT: &str = "tests> ";
 /// Makes the console say whether it refused the line before. The reply is 1 if so, and 0 otherwise.
 pub const STATUS: &str = "echo $?";
 /// The line that ends the conversation and switches the machine off.

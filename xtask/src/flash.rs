@@ -11,8 +11,9 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use cargo_kprobes::image;
 
-use crate::{board::Board, image, setup, workspace};
+use crate::{board::Board, setup, workspace};
 
 /// The kernel, and where it goes.
 #[derive(clap::Args)]
@@ -90,7 +91,7 @@ pub fn card_image(board: &Board, kernel: &[u8], firmware: Option<&Path>) -> Resu
     for name in &sd.firmware {
         files.push((name, read(directory.join(name))?));
     }
-    setup::trees::get()?;
+    setup::device_trees()?;
     for tree in &sd.device_trees {
         files.push((&tree.name, read(setup::trees::path(&tree.from))?));
     }

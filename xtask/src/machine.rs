@@ -154,6 +154,22 @@ pub fn option_value(before: &str, path: &Path) -> OsString {
     format!("{before}{}", path.to_string_lossy().replace(',', ",,")).into()
 }
 
+/// Returns the command line of QEMU as a user would type it.
+pub fn shell_line(arguments: &[OsString]) -> String {
+    let mut line = QEMU.to_string();
+    for argument in arguments {
+        let argument = argument.to_string_lossy();
+        let plain = |character: char| character.is_ascii_alphanumeric() || "-_=,./:+".contains(character);
+        line.push(' ');
+        if !argument.is_empty() && argument.chars().all(plain) {
+            line.push_str(&argument);
+        } else {
+            line.push_str(&format!("'{}'", argument.replace('\'', r"'\''")));
+        }
+    }
+    line
+}
+
 /// Returns a sentence that says why QEMU could not be started.
 pub fn cannot_start(error: io::Error) -> anyhow::Error {
     match error.kind() {

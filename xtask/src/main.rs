@@ -7,6 +7,7 @@ mod board;
 mod boot;
 mod console;
 mod conversation;
+mod dialogue;
 mod disk;
 mod flamegraph;
 mod flash;
@@ -35,7 +36,7 @@ use std::{
 };
 
 use anyhow::Result;
-use cargo_kprobes::{counted, image};
+use cargo_kprobes::image;
 use clap::{Parser, Subcommand};
 
 /// The prefix of the file name under which Cargo builds the image of the on-target tests as a test; a hash follows.

@@ -16,12 +16,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use cargo_kprobes::counted::counted;
 use kprobes_symbols::SymbolTable;
 use kprobes_wire::record::{Frame, Frames, PayloadKind};
 
 use crate::{
     boot,
-    counted::counted,
     machine::{Start, option_value},
     remote::{Heard, Remote, Stopped, TURN},
     trace::{

@@ -122,7 +122,7 @@ fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
     // A person wants the machine back after `reboot`. For a script, a machine that resets has failed.
     let mut arguments = board::with_reboot(arguments);
     arguments.push("-nographic".into());
-    eprintln!("{}", shell_line(&arguments));
+    eprintln!("{}", machine::shell_line(&arguments));
     eprintln!("To quit: `poweroff`, or Ctrl-A X at any time.");
     let mut command = Command::new(machine::QEMU);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -181,22 +181,6 @@ fn read_output(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> 
         Some(())
     });
     pieces
-}
-
-/// Returns the command line as a user would type it.
-pub fn shell_line(arguments: &[OsString]) -> String {
-    let mut line = machine::QEMU.to_string();
-    for argument in arguments {
-        let argument = argument.to_string_lossy();
-        let plain = |character: char| character.is_ascii_alphanumeric() || "-_=,./:+".contains(character);
-        line.push(' ');
-        if !argument.is_empty() && argument.chars().all(plain) {
-            line.push_str(&argument);
-        } else {
-            line.push_str(&format!("'{}'", argument.replace('\'', r"'\''")));
-        }
-    }
-    line
 }
 
 /// A machine counts as alive for this long after a sign of life, so that it may miss one.

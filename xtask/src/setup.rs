@@ -50,7 +50,13 @@ pub fn everything() -> Result<()> {
 /// Installs what QEMU needs to be this board.
 pub fn board(board: &Board) -> Result<()> {
     qemu(&[board.machine()?])?;
-    if board.device_tree().is_some() { trees::get() } else { Ok(()) }
+    if board.device_tree().is_some() { device_trees() } else { Ok(()) }
+}
+
+/// Gets the device trees that the boards need.
+pub fn device_trees() -> Result<()> {
+    let boards = Board::all()?;
+    trees::get(&boards.iter().flat_map(Board::device_trees).collect())
 }
 
 /// Installs the Rust target and the given components, if they are missing.

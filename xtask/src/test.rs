@@ -8,7 +8,6 @@ mod blanks;
 mod boot;
 mod capture;
 mod card;
-pub mod dialogue;
 mod differ;
 mod documentation;
 mod examples;

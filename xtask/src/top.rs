@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use cargo_kprobes::image::Source;
+use cargo_kprobes::image::{self, Source};
 use kprobes_wire::mark::{Diagnostic, Mark};
 use ratatui::{
     Terminal,
@@ -26,7 +26,7 @@ use ratatui::{
 };
 
 use crate::{
-    boot, image, lines,
+    boot, lines,
     record::check_directory,
     remote::{Heard, Remote, Stopped, TURN},
     trace::{

@@ -12,9 +12,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use cargo_kprobes::image;
 use serde::Deserialize;
-
-use crate::image;
 
 /// Returns the root of the repository that this command was started in.
 pub fn root() -> PathBuf {

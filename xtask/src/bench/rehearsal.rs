@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     console::Event,
-    test::dialogue::{Reply, Subject},
+    dialogue::{Reply, Subject},
 };
 
 /// The cases that are measured in thorough runs only: a usual run does not see that their figures change. The probes of
@@ -95,7 +95,7 @@ mod tests {
     use super::Rehearsal;
     use crate::{
         console::Console,
-        test::dialogue::{Reply, Subject},
+        dialogue::{Reply, Subject},
     };
 
     /// Returns the typed lines, and the result.

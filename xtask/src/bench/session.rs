@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     console::Event,
-    test::dialogue::{Reply, Subject},
+    dialogue::{Reply, Subject},
 };
 
 /// The result of a case.

@@ -2,14 +2,15 @@
 
 use std::{collections::VecDeque, fmt::Write};
 
+use cargo_kprobes::counted::counted;
+
 use super::{
     protocol::{PROMPT, ProtocolLine, Throughput},
     table::{aligned, number},
 };
 use crate::{
     console::Event,
-    counted::counted,
-    test::dialogue::{Reply, Subject},
+    dialogue::{Reply, Subject},
 };
 
 /// The number of CPUs of the machine, and the numbers of them that call.
@@ -120,7 +121,7 @@ mod tests {
     use super::{Session, Throughput, table};
     use crate::{
         console::Console,
-        test::dialogue::{Reply, Subject},
+        dialogue::{Reply, Subject},
     };
 
     fn result(name: &str, cpus: u32, functions: u32, calls: u64) -> Throughput {

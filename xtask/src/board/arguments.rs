@@ -4,12 +4,8 @@ use std::{ffi::OsString, path::Path};
 
 use anyhow::{Result, ensure};
 
-use super::{Board, Configuration};
-use crate::{
-    disk,
-    setup::trees,
-    test::select::{Interruption, Interrupts},
-};
+use super::{Board, Configuration, Interruption, Interrupts};
+use crate::{disk, setup::trees};
 
 /// Options of the command line that override a configuration.
 #[derive(clap::Args, Default)]

@@ -15,7 +15,7 @@ use super::{
     line::{Heard, SerialLine},
     progress::Progress,
 };
-use crate::{conversation, test::protocol};
+use crate::conversation::{PROMPT, TESTS_PROMPT};
 
 /// How long a loader may take to answer, in addition to the time that the bytes take.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
@@ -115,7 +115,7 @@ impl OtherProgram {
         self.asked = silence;
         // Bytes that were sent to find a loader may have been echoed after the prompt.
         let last_line = self.received.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-        let prompts = [conversation::PROMPT, protocol::PROMPT];
+        let prompts = [PROMPT, TESTS_PROMPT];
         let is_ours = prompts.iter().any(|prompt| last_line.starts_with(prompt.as_bytes()));
         line.send(if is_ours { RESET } else { b"\r\n" });
     }

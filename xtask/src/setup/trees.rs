@@ -11,18 +11,13 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::archive::Archive;
-use crate::{board::Board, workspace};
+use crate::workspace;
 
 const COMPONENT: &str = "main";
 /// The package that depends on the current kernel.
 const PACKAGE: &str = "linux-image-arm64";
 /// The prefix of the name of that kernel's package.
 const KERNEL: &str = "linux-image-";
-
-/// Returns the names of the trees that the boards need.
-fn names() -> Result<BTreeSet<String>> {
-    Ok(Board::all()?.iter().flat_map(|board| board.device_trees().map(String::from)).collect())
-}
 
 fn directory() -> PathBuf {
     workspace::root().join("target/device-trees")
@@ -33,21 +28,20 @@ pub fn path(name: &str) -> PathBuf {
     directory().join(name)
 }
 
-/// Gets the trees, if they are not there.
-pub fn get() -> Result<()> {
-    let Err(lack) = check() else { return Ok(()) };
+/// Gets the trees with these names, if they are not there.
+pub fn get(names: &BTreeSet<&str>) -> Result<()> {
+    let Err(lack) = check(names) else { return Ok(()) };
     eprintln!("setup: {lack}; the device trees are extracted from Debian's kernel package");
     let archive = Archive::open(COMPONENT)?;
     let kernel = archive.dependency(PACKAGE, KERNEL)?;
-    let names = names()?;
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    archive.take(&kernel, &format!("/usr/lib/{kernel}/broadcom"), &names, &directory())?;
-    check()
+    let all: Vec<&str> = names.iter().copied().collect();
+    archive.take(&kernel, &format!("/usr/lib/{kernel}/broadcom"), &all, &directory())?;
+    check(names)
 }
 
-/// Checks that all trees are there and complete.
-fn check() -> Result<()> {
-    names()?.iter().try_for_each(|name| check_complete(&path(name)))
+/// Checks that these trees are there and complete.
+fn check(names: &BTreeSet<&str>) -> Result<()> {
+    names.iter().try_for_each(|name| check_complete(&path(name)))
 }
 
 fn check_complete(file: &Path) -> Result<()> {

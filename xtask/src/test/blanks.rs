@@ -20,13 +20,11 @@
 //! The session is complete if it has a line for each command and each kind of definition in the machine's reply to
 //! [`HELP`], and a line with each literal word of their usage, such as `on` and `-v`.
 
-use super::{
-    dialogue::{Reply, Subject},
-    session::{Player, Session},
-};
+use super::session::{Player, Session};
 use crate::{
     console::Event,
     conversation::{POWER_OFF, PROMPT},
+    dialogue::{Reply, Subject},
 };
 
 /// The rounds in which each gap has each number of blanks.
@@ -200,7 +198,7 @@ mod tests {
     use super::{QUESTION, Spaced, complete, parse, spaced};
     use crate::{
         console::Event,
-        test::dialogue::{Reply, Subject},
+        dialogue::{Reply, Subject},
     };
 
     #[test]

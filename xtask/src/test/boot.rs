@@ -17,10 +17,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
+use cargo_kprobes::image;
 
 use super::{
     capture::capture,
-    dialogue::{Reply, Subject},
     differ::{self, Numbers},
     flattened::{self, Tree},
     select::{Demands, Trait},
@@ -30,7 +30,8 @@ use crate::{
     board::{Board, Configuration, Overrides},
     console::Event,
     conversation::PROMPT,
-    image, machine,
+    dialogue::{Reply, Subject},
+    machine,
 };
 
 /// The machine whose memory map is used here.
@@ -288,7 +289,7 @@ mod tests {
     use super::{Stops, escaped};
     use crate::{
         console::Event,
-        test::dialogue::{Reply, Subject},
+        dialogue::{Reply, Subject},
     };
 
     #[test]

@@ -8,10 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
+use cargo_kprobes::image;
 
 use super::{
     capture::capture,
-    dialogue::converse,
     pool::BuildContext,
     report::Outcome,
     select::{Demands, Trait},
@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     board::{BASE, Board, Overrides},
-    flash, image, setup, workspace,
+    dialogue::converse,
+    flash, setup, workspace,
 };
 
 /// The offset of the boot partition in bytes, as it is given to the tools: 4 MiB.

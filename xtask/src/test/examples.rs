@@ -17,16 +17,16 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use cargo_kprobes::image;
 
 use super::{
     capture::capture,
-    dialogue,
     pool::{BuildContext, Pool},
     report::Outcome,
     session::{Player, Session},
     wanted::Wanted,
 };
-use crate::{image, workspace};
+use crate::{dialogue, workspace};
 
 /// An example: a directory of `examples/`.
 struct Example {

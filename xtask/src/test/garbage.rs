@@ -5,11 +5,12 @@
 
 use kprobes_random::Random;
 
-use super::{
+use super::session::{Player, Session};
+use crate::{
+    console::Event,
+    conversation::PROMPT,
     dialogue::{Reply, Subject},
-    session::{Player, Session},
 };
-use crate::{console::Event, conversation::PROMPT};
 
 /// The number of bytes of garbage in a thorough run.
 pub const WHOLE_LENGTH: usize = 96 * 1024;
@@ -163,8 +164,8 @@ mod tests {
     use super::{PIECE, USUAL_LENGTH, WHOLE_LENGTH, garbage, parse};
     use crate::{
         console::Event,
+        dialogue::{Reply, Subject},
         serial::QUIT,
-        test::dialogue::{Reply, Subject},
     };
 
     #[test]

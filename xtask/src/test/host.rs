@@ -182,7 +182,7 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_
         ),
     ] {
         pool.add(what, move |context| {
-            if let Err(error) = setup::trees::get() {
+            if let Err(error) = setup::device_trees() {
                 return context.results.step_failed("host::setup", format!("{error:#}"));
             }
             match workspace::build(&arguments) {

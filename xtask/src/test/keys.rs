@@ -1,8 +1,11 @@
 //! Types keys at the console, as a person at a terminal does: tabs, a search, and a program in several rows. The
 //! terminal's answer is sent after each key that the console asks it for.
 
-use super::dialogue::{Reply, Subject};
-use crate::{console::Event, conversation::PROMPT};
+use crate::{
+    console::Event,
+    conversation::PROMPT,
+    dialogue::{Reply, Subject},
+};
 
 /// The answer to a question for the number of columns.
 const ANSWER: &str = "\x1b[24;80R";

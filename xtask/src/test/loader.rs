@@ -17,10 +17,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use cargo_kprobes::image;
 use kprobes_random::Random;
 
 use super::{
-    dialogue::{Reply, Subject, converse},
     pool::BuildContext,
     protocol::{Listing, Test, Trial},
     report::Outcome,
@@ -32,7 +32,8 @@ use crate::{
     board::{self, BASE, Board, Overrides},
     console::Event,
     conversation::PROMPT,
-    flash, image,
+    dialogue::{Reply, Subject, converse},
+    flash,
     machine::Start,
     serial::{Options, Station, boards_with, package},
     workspace,

@@ -35,12 +35,12 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::{
-    dialogue::Subject,
     select::{Demands, Trait},
     sessions,
 };
 use crate::{
     board::{Board, Card, Configuration},
+    dialogue::Subject,
     machine::{Output, Qemu, Start, Uart},
     network::{self, CardServers},
     setup,

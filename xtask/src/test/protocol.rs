@@ -3,14 +3,14 @@
 //! is skipped.
 
 use super::{
-    dialogue::{Reply, Subject, stopped},
     report::Outcome,
     select::{Demands, Trait},
 };
-use crate::console::Event;
-
-/// The prompt of the tests image.
-pub const PROMPT: &str = "tests> ";
+use crate::{
+    console::Event,
+    conversation::TESTS_PROMPT,
+    dialogue::{Reply, Subject, stopped},
+};
 
 /// A test on the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Listing {
 
 impl Subject<Vec<Test>> for Listing {
     fn prompt(&self) -> &'static str {
-        PROMPT
+        TESTS_PROMPT
     }
 
     fn event(&mut self, event: Event) -> Reply<Vec<Test>> {
@@ -134,7 +134,7 @@ impl Trial {
 
 impl Subject<Outcome> for Trial {
     fn prompt(&self) -> &'static str {
-        PROMPT
+        TESTS_PROMPT
     }
 
     fn event(&mut self, event: Event) -> Reply<Outcome> {
@@ -177,12 +177,12 @@ impl Subject<Outcome> for Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::{Demands, Listing, Outcome, PROMPT, Reply, Subject, Test, Trait, Trial};
+    use super::{Demands, Listing, Outcome, Reply, Subject, TESTS_PROMPT, Test, Trait, Trial};
     use crate::console::{Console, Event};
 
     /// Returns all replies to a stream of bytes.
     fn replies<T: PartialEq>(stream: &[u8], mut event: impl FnMut(Event) -> Reply<T>) -> Vec<Reply<T>> {
-        let mut replies: Vec<_> = Console::new(PROMPT).feed(stream).into_iter().map(&mut event).collect();
+        let mut replies: Vec<_> = Console::new(TESTS_PROMPT).feed(stream).into_iter().map(&mut event).collect();
         replies.retain(|reply| *reply != Reply::Wait);
         replies
     }

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use crate::board::Traits;
 
 /// A property of a machine that can make a difference to a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,48 +51,6 @@ impl fmt::Display for Trait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// An interrupt controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Interrupts {
-    GicV2,
-    GicV3,
-    /// The local controller of the Raspberry Pi 3.
-    Bcm2836,
-}
-
-/// An exception level at which a kernel is entered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EntryLevel {
-    El1,
-    El2,
-}
-
-/// The places where the machine takes interrupts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Interruption {
-    /// Between the blocks of code that QEMU translates.
-    #[default]
-    Blocks,
-    /// Between any two instructions, as on hardware.
-    Instructions,
-}
-
-/// The traits of a configuration.
-#[derive(Clone, Debug)]
-pub struct Traits {
-    pub cpus: u32,
-    pub core: String,
-    pub interrupts: Interrupts,
-    pub entry: EntryLevel,
-    pub board: String,
-    pub interruption: Interruption,
-    /// Needs of tests that the configuration does not meet.
-    pub lacks: Vec<String>,
 }
 
 impl Traits {
@@ -174,11 +132,12 @@ impl fmt::Display for Demands {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        Demands,
+    use super::{Demands, Trait};
+    use crate::board::{
         EntryLevel::{self, El1, El2},
+        Interruption,
         Interrupts::{self, Bcm2836, GicV2, GicV3},
-        Trait, Traits,
+        Traits,
     };
 
     fn traits(cpus: u32, core: &str, interrupts: Interrupts, entry: EntryLevel, board: &str, lacks: &[&str]) -> Traits {
@@ -189,7 +148,7 @@ mod tests {
             interrupts,
             entry,
             board: board.into(),
-            interruption: super::Interruption::Blocks,
+            interruption: Interruption::Blocks,
             lacks,
         }
     }

@@ -6,14 +6,13 @@ use std::{fs, time::Instant};
 use anyhow::Result;
 
 use super::{
-    dialogue::converse,
     protocol::{Listing, Trial},
     report::{Finished, Report},
     sessions,
     target::Dialogue,
     wanted::Wanted,
 };
-use crate::{board::Board, machine::Start, serial::Station, workspace};
+use crate::{board::Board, dialogue::converse, machine::Start, serial::Station, workspace};
 
 /// The number of CPUs of every supported board.
 const CPUS: u32 = 4;

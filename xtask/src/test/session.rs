@@ -11,13 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    dialogue::{Reply, Subject},
-    differ::{self, GAP, Numbers},
-};
+use super::differ::{self, GAP, Numbers};
 use crate::{
     console::Event,
     conversation::{POWER_OFF, PROMPT},
+    dialogue::{Reply, Subject},
 };
 
 /// The line that the console writes when a command was interrupted.
@@ -222,7 +220,7 @@ mod tests {
     use super::{PATIENCE, Player, Session, check_claim};
     use crate::{
         console::Console,
-        test::dialogue::{Reply, Subject},
+        dialogue::{Reply, Subject},
     };
     use std::time::Instant;
 

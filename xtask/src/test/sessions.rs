@@ -21,14 +21,13 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result, anyhow};
 
 use super::{
-    blanks,
-    dialogue::Subject,
-    garbage,
+    blanks, garbage,
     select::{Demands, Trait},
     session::{Player, Session},
 };
 use crate::{
     conversation::PROMPT,
+    dialogue::Subject,
     trace::source::{Quoted, Source, after},
     workspace,
 };

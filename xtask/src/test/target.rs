@@ -7,19 +7,19 @@ use anyhow::Result;
 
 use super::{
     boot,
-    dialogue::{Subject, converse},
     keys::Keys,
     network,
     pool::{BuildContext, Job},
     protocol::{Listing, Trial},
     report::{Finished, Outcome},
-    select::{Demands, Interruption, Trait, Traits},
+    select::{Demands, Trait},
     sessions,
     wanted::Wanted,
 };
 use crate::{
     bench,
-    board::{self, BASE, Board, Configuration, Overrides},
+    board::{self, BASE, Board, Configuration, Interruption, Overrides, Traits},
+    dialogue::{Subject, converse},
     machine::Start,
     workspace,
 };

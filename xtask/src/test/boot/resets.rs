@@ -7,13 +7,15 @@ use anyhow::{Context, Result};
 
 use super::{
     super::{
-        dialogue::{Reply, Subject},
         flattened::{Tree, text},
         select::{Demands, Trait},
     },
     Boot, Stops, TREE, loaded, loader,
 };
-use crate::console::{Event, stop_reason};
+use crate::{
+    console::{Event, stop_reason},
+    dialogue::{Reply, Subject},
+};
 
 /// The name of the root node.
 const ROOT: &str = "";

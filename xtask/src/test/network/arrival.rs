@@ -6,7 +6,7 @@ use super::{
     HostNetworks, PATIENCE,
     listed::{self, COMMAND, Interface},
 };
-use crate::test::dialogue::Reply;
+use crate::dialogue::Reply;
 
 /// A machine that is asked for its interfaces.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     console::Event,
     conversation::PROMPT,
-    test::dialogue::{Reply, Subject},
+    dialogue::{Reply, Subject},
 };
 
 /// Commands that are typed while clients come, with a part of each reply.

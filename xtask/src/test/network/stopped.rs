@@ -19,10 +19,8 @@ use super::{
 use crate::{
     console::Event,
     conversation::PROMPT,
-    test::{
-        dialogue::{Reply, Subject},
-        session::{INTERRUPT_KEY, INTERRUPTED},
-    },
+    dialogue::{Reply, Subject},
+    test::session::{INTERRUPT_KEY, INTERRUPTED},
 };
 
 /// The moment to press ^C.

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     console::Event,
     conversation::PROMPT,
-    test::dialogue::{Reply, Subject},
+    dialogue::{Reply, Subject},
 };
 
 /// The state of a visit.
