@@ -25,8 +25,8 @@ use crate::{
     lock::Locked,
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value},
     record, run, serial,
+    signals::catch_interrupts,
     terminal::{HOW_TO_LEAVE, Keystrokes, Menu, REDRAW_KEY, Terminal},
-    trace::catch_interrupts,
     workspace,
 };
 

@@ -21,6 +21,7 @@ mod run;
 mod script;
 mod serial;
 mod setup;
+mod signals;
 mod terminal;
 mod test;
 mod top;
@@ -172,7 +173,7 @@ fn main() -> ExitCode {
         tell(&error);
         ExitCode::FAILURE
     });
-    trace::ended_by().map_or(status, |signal| {
+    signals::ended_by().map_or(status, |signal| {
         tell(&format_args!("ended by {signal}"));
         signal.status().into()
     })

@@ -24,10 +24,8 @@ use crate::{
     boot,
     machine::{Start, option_value},
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{
-        self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, catch_interrupts, check_line, check_signals, ended_by,
-        is_interrupted, source::Source,
-    },
+    signals::{catch_interrupts, check_signals, ended_by, is_interrupted},
+    trace::{self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, check_line, source::Source},
     workspace,
 };
 use format::Format;

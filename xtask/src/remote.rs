@@ -17,7 +17,7 @@ use crate::{
     console::{Console, Event, stop_reason},
     conversation::{PROMPT, STATUS},
     machine::{Output, Start, Uart},
-    trace::is_interrupted,
+    signals::is_interrupted,
 };
 
 /// How often a silent machine is asked for a sign of life, if it may be silent for long.

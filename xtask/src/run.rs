@@ -25,8 +25,8 @@ use crate::{
     network,
     remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
     script,
+    signals::{INTERRUPTED_STATUS, is_interrupted, is_noted},
     terminal::{Keystrokes, Menu, Terminal},
-    trace::{INTERRUPTED_STATUS, is_interrupted, is_noted},
 };
 
 /// The longest time until a key is passed on.

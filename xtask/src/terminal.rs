@@ -18,7 +18,7 @@ use rustix::{
     termios::{OptionalActions, Termios, tcgetattr, tcsetattr},
 };
 
-use crate::trace::{catch_interrupts, check_signals, is_noted, release_interrupts, restore_on_exit};
+use crate::signals::{catch_interrupts, check_signals, is_noted, release_interrupts, restore_on_exit};
 use history::History;
 use paint::{PLAIN, Painter};
 

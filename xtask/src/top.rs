@@ -29,15 +29,15 @@ use crate::{
     boot, lines,
     record::check_directory,
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{
-        LEAVE_SCREEN, Outcome, ProgramOptions, REFUSED, STOPPED, Stream, catch_interrupts, is_interrupted,
-        restore_on_exit, run_text,
-    },
+    signals::{catch_interrupts, is_interrupted, restore_on_exit},
+    trace::{Outcome, ProgramOptions, REFUSED, STOPPED, Stream, run_text},
 };
 use model::Model;
 use program::{KEYS, Plan};
 use state::{Action, Listing, Page, ViewState};
 
+/// Leaves the alternate screen, and shows the cursor.
+const LEAVE_SCREEN: &[u8] = b"\x1b[?1049l\x1b[?25h";
 /// How long a frame is shown at least, and how long a key may wait: 30 frames a second.
 const FRAME: Duration = Duration::from_millis(33);
 /// How often the screen is drawn if the machine says nothing.
