@@ -9,9 +9,9 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    attach::{AtPrompt, DetachedMachine},
     board::{self, Board, Overrides},
     conversation::{POWER_OFF, REBOOT},
+    detached::{AtPrompt, DetachedMachine},
     machine::{Output, Start, Uart},
     network,
     serial::{self, Connection, Station},

@@ -154,6 +154,14 @@ pub fn option_value(before: &str, path: &Path) -> OsString {
     format!("{before}{}", path.to_string_lossy().replace(',', ",,")).into()
 }
 
+/// Returns QEMU's arguments for a machine with virtio, with a channel that writes to `path`.
+pub fn with_channel(arguments: &[OsString], path: &Path) -> Vec<OsString> {
+    let chardev = option_value("file,id=record,path=", path);
+    let channel =
+        ["-device".into(), "virtio-serial-device".into(), "-device".into(), "virtconsole,chardev=record".into()];
+    [arguments, &["-chardev".into(), chardev], &channel].concat()
+}
+
 /// Returns the command line of QEMU as a user would type it.
 pub fn shell_line(arguments: &[OsString]) -> String {
     let mut line = QEMU.to_string();

@@ -7,6 +7,7 @@ mod board;
 mod boot;
 mod console;
 mod conversation;
+mod detached;
 mod dialogue;
 mod disk;
 mod flamegraph;

@@ -22,7 +22,7 @@ use kprobes_wire::record::{Frame, Frames, PayloadKind};
 
 use crate::{
     boot,
-    machine::{Start, option_value},
+    machine::{Start, with_channel},
     remote::{Heard, Remote, Stopped, TURN},
     signals::{catch_interrupts, check_signals, ended_by, is_interrupted},
     trace::{self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, check_line, source::Source},
@@ -219,14 +219,6 @@ impl Drop for Channel {
         // The file has no other use.
         let _ = fs::remove_file(&self.path);
     }
-}
-
-/// Returns QEMU's arguments for a machine with virtio, with a channel that writes to `path`.
-pub fn with_channel(arguments: &[std::ffi::OsString], path: &Path) -> Vec<std::ffi::OsString> {
-    let chardev = option_value("file,id=record,path=", path);
-    let channel =
-        ["-device".into(), "virtio-serial-device".into(), "-device".into(), "virtconsole,chardev=record".into()];
-    [arguments, &["-chardev".into(), chardev], &channel].concat()
 }
 
 impl Recorded {

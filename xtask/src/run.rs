@@ -13,24 +13,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use kprobes_pl011::{PULSE, PULSE_KEY};
 
 use crate::{
-    attach, board,
+    board,
     boot::{self, Target},
     console::{Console, Event},
     conversation::{Action, Conversation, PROMPT},
+    detached,
     machine::{self, Output, Start, Uart},
     network,
     remote::{PULSE_PERIOD, TURN, end_command, pulse_period},
     script,
     signals::{INTERRUPTED_STATUS, is_interrupted, is_noted},
-    terminal::{Keystrokes, Menu, Terminal},
+    terminal::{KEY_TURN, Keystrokes, Menu, Terminal},
 };
-
-/// The longest time until a key is passed on.
-const KEY_TURN: Duration = Duration::from_millis(5);
 
 /// What is booted, and whether a person or a script talks to it.
 #[derive(clap::Args)]
@@ -79,7 +77,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     // A debugger holds the machine for as long as it likes.
     let limit = (!options.gdb).then_some(options.boot.timeout);
     if options.detach {
-        return attach::detach(&target, limit).map(|()| ExitCode::SUCCESS);
+        return detach(&target, limit).map(|()| ExitCode::SUCCESS);
     }
     let done = match (script, target) {
         (Some(script), target) => {
@@ -91,6 +89,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         (None, Target::Detached(_) | Target::Connected { .. }) => unreachable!("`run` boots machines"),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Starts QEMU so that it goes on without this process, and prints how to reach it: at the first prompt of the machine,
+/// which may be silent for `limit` seconds, or at once without a limit.
+fn detach(target: &Target, limit: Option<u64>) -> Result<()> {
+    let Target::Qemu { arguments, image, has_virtio, .. } = target else {
+        bail!("a board on a serial line goes on by itself when its console is left");
+    };
+    eprintln!("{}", detached::Files::own().start(arguments, image, *has_virtio, limit)?);
+    Ok(())
 }
 
 /// Returns QEMU's arguments for a stub on a free port, and prints how to connect.

@@ -9,6 +9,7 @@ use std::{
     io::{self, IsTerminal, Read},
     sync::mpsc::{self, Receiver, TryRecvError},
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -25,6 +26,8 @@ use paint::{PLAIN, Painter};
 /// Ctrl-A: the next key is for this command, or for QEMU.
 const ESCAPE: u8 = 1;
 
+/// The longest time until a typed key is passed on.
+pub const KEY_TURN: Duration = Duration::from_millis(5);
 /// Redraws the line at the prompt, on a blank screen. A command that runs does not notice.
 pub const REDRAW_KEY: u8 = 0x0c;
 /// How the user of a machine that runs already gets back to the shell.

@@ -13,8 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::table::{aligned, number};
 use crate::{
-    machine::{Output, Qemu, Start, Uart},
-    record::with_channel,
+    machine::{Output, Qemu, Start, Uart, with_channel},
     remote::Remote,
     workspace,
 };

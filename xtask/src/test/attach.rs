@@ -34,9 +34,9 @@ use super::{
     target::{Candidate, Order, Targets},
 };
 use crate::{
-    attach::{DetachedMachine, Files},
     board,
     boot::Target,
+    detached::{DetachedMachine, Files},
     machine::{Output, Start},
     record::{RecordOptions, Recorded, Settings},
     remote::Remote,

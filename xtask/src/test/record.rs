@@ -25,7 +25,8 @@ use super::{
 };
 use crate::{
     flamegraph::Stacks,
-    record::{RecordOptions, Recorded, Refused, with_channel},
+    machine::with_channel,
+    record::{RecordOptions, Recorded, Refused},
     remote::{Remote, Stopped},
     setup,
     trace::{self, ProgramOptions, Stream, run_source, run_text},
