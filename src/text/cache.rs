@@ -7,7 +7,7 @@
 //! D7.5.9.4).
 //!
 //! CTR_EL0 gives the line sizes, and tells whether the maintenance is needed at all: where IDC or DIC is set, the
-//! hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.34), and only the barriers remain.
+//! hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.37), and only the barriers remain.
 
 /// Cleans the data cache lines that hold the words at these byte offsets from the virtual address `base` to the point
 /// of unification. Consecutive words in one line are cleaned together.

@@ -93,10 +93,10 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
             // SAFETY: the loop above has just written the words there, so they are mapped.
             unsafe { cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1))) };
         };
-        // Masked: an alias belongs to a CPU.
+        // Masked, because an alias belongs to one CPU.
         interrupts::with_masked(|| platform::with_writable(page, PAGE, &mut fill));
-        // SAFETY: the callers have checked that the addresses lie in text, or got them from the kernel as executable
-        // memory.
+        // SAFETY: the addresses lie in the text, as `probe::check` or `embedding` has found, or in memory from
+        // `Platform::allocate_executable`.
         unsafe { cache::invalidate_instructions(addresses()) };
         rest = others;
     }
@@ -145,9 +145,11 @@ fn mark(places: &mut [impl CodeMemory], pc: usize) {
     }
 }
 
-/// Reads the instruction at the virtual address `address`, which is a multiple of 4 and in readable text.
+/// Reads the instruction at the virtual address `address`, a multiple of 4 in the text, in a slot, in a stub or in a
+/// routine of the engine.
 pub(crate) fn read(address: usize) -> u32 {
-    // SAFETY: the callers have checked that the address lies in the text that the kernel has declared. Other tasks may
-    // write it, with the registry's lock held, one whole word at a time; hence the volatile load.
+    // SAFETY: the callers have checked that the address lies in the text, which is readable by the contract of
+    // `Platform::text`, or in code of the engine. Other tasks may write the word, with the registry's lock held, all of
+    // it at a time; hence the volatile load.
     u32::from_le(unsafe { ptr::with_exposed_provenance::<u32>(address).read_volatile() })
 }
