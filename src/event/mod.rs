@@ -71,9 +71,9 @@ pub struct Field {
     pub c_type: &'static str,
     /// What the bytes mean.
     pub kind: FieldKind,
-    /// The first byte in the struct.
+    /// The offset in the struct, in bytes.
     pub offset: usize,
-    /// How many bytes there are.
+    /// The size in bytes.
     pub size: usize,
 }
 
@@ -84,9 +84,9 @@ pub enum FieldKind {
     Unsigned,
     /// A number with a sign.
     Signed,
-    /// The address of something.
+    /// An address.
     Address,
-    /// A text, filled up with zeros.
+    /// A text, padded with zeros.
     Characters,
     /// The address of a text, and then its length in bytes: a [`Text`].
     Text,
@@ -109,7 +109,7 @@ pub unsafe trait Value {
 macro_rules! values {
     ($($type:ty: $kind:ident, $c_type:literal;)*) => {
         $(
-            // SAFETY: an integer, a Boolean or a pointer has no padding, and the size of its bytes.
+            // SAFETY: an integer or a Boolean has no padding, has 1, 2, 4 or 8 bytes, and is aligned to its size.
             unsafe impl Value for $type {
                 const KIND: FieldKind = FieldKind::$kind;
                 const C_TYPE: &'static str = $c_type;
@@ -132,13 +132,13 @@ values! {
     bool: Unsigned, "bool";
 }
 
-// SAFETY: a thin pointer has 8 bytes, which are an address.
+// SAFETY: a thin pointer has 8 bytes, which are an address, and is aligned to 8.
 unsafe impl<T> Value for *const T {
     const KIND: FieldKind = FieldKind::Address;
     const C_TYPE: &'static str = "const void *";
 }
 
-// SAFETY: bytes, each of which is one of the text.
+// SAFETY: an array of `u8` has no padding, and is aligned to 1.
 unsafe impl<const N: usize> Value for [u8; N] {
     const KIND: FieldKind = FieldKind::Characters;
     const C_TYPE: &'static str = "char";
@@ -167,9 +167,9 @@ impl<'a> From<&'a str> for Text<'a> {
 
 impl fmt::Debug for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: both are those of a `&str` that lives as long as this.
+        // SAFETY: `from` took both from a `&str` with the lifetime of this type.
         let bytes = unsafe { core::slice::from_raw_parts(self.start, self.length) };
-        // SAFETY: they are those of a `&str`.
+        // SAFETY: they are the bytes of that `&str`, so they are UTF-8.
         fmt::Debug::fmt(unsafe { core::str::from_utf8_unchecked(bytes) }, f)
     }
 }
@@ -198,10 +198,10 @@ const fn plain(identifier: &'static str) -> &'static str {
 impl Event {
     /// The largest struct of fields, in bytes.
     pub const SIZE_MAX: usize = 256;
-    /// The most fields.
+    /// The largest number of fields.
     pub const FIELDS_MAX: usize = 31;
 
-    /// What [`event!`](macro@crate::event) makes.
+    /// Makes the description of an event, for [`event!`](macro@crate::event).
     #[doc(hidden)]
     #[must_use]
     pub const fn new(
@@ -246,7 +246,7 @@ impl Event {
         self.function.0.addr()
     }
 
-    /// How many places emit it.
+    /// Returns the number of places in the image that emit the event.
     #[must_use]
     pub fn sites(&self) -> usize {
         site::of(self.address()).count()
@@ -286,7 +286,7 @@ pub fn is_site(address: usize) -> bool {
     site::at(address).is_some()
 }
 
-/// Defines a static event: a struct of its fields, which [`emit!`](crate::emit) is given.
+/// Defines a static event: a struct of its fields, of which [`emit!`](crate::emit) makes a value.
 ///
 /// ```
 /// aarch64_kprobes::event! {
@@ -323,7 +323,7 @@ macro_rules! event {
         }
 
         impl $(<$lifetime>)? $name $(<$lifetime>)? {
-            /// What a probe is placed at to listen to the event.
+            /// Does nothing. A probe at this function listens to the event.
             #[cfg(all(target_os = "none", target_arch = "aarch64"))]
             #[doc(hidden)]
             #[unsafe(naked)]
@@ -379,11 +379,11 @@ macro_rules! __optional {
     };
 }
 
-/// Says that an event happens: `emit!(TankFilled { name, number: 3, litres: tank.litres() })`.
+/// Reports that an event happens: `emit!(TankFilled { name, number: 3, litres: tank.litres() })`.
 ///
-/// The fields are evaluated only while something listens to the event; otherwise a NOP is executed. It may stand where
-/// probes may be hit: with interrupts masked, under locks, in interrupt handlers. It must not stand in code that runs
-/// while a probe is handled, nor in code outside [`Platform::text`](crate::platform::Platform::text):
+/// The fields are evaluated only while something listens to the event; otherwise a NOP is executed. `emit!` may stand
+/// where probes may be hit: with interrupts masked, under locks, in interrupt handlers. It must not stand in code that
+/// runs while a probe is handled, nor in code outside [`Platform::text`](crate::platform::Platform::text):
 /// [`embedding`](crate::embedding) refuses an image in which it does.
 #[macro_export]
 macro_rules! emit {
@@ -403,8 +403,8 @@ macro_rules! emit {
 macro_rules! __is_listened_to {
     ($event:path) => {
         'listened: {
-            // SAFETY: a NOP, or a branch to the label, which the engine has put in its place. The section has an entry
-            // of `event::site::EventSite`.
+            // SAFETY: the instruction is a NOP, or the branch to the label that the engine puts in its place. The entry
+            // in the section has the layout of `event::site::EventSite`.
             unsafe {
                 ::core::arch::asm!(
                     "771: nop",

@@ -7,7 +7,7 @@ use crate::insn;
 
 /// The hint that does nothing (C6.2, NOP), which stands at a site while nothing listens.
 pub(crate) const NOP: u32 = 0xd503_201f;
-/// BR XZR (C6.2): a branch to where an analysis of the code cannot tell.
+/// BR XZR (C6.2): a branch whose target an analysis of the code cannot determine.
 const BR_ZERO: u32 = 0xd61f_03e0;
 
 /// A place at which an event happens. Each word is the distance to an address from the word itself, so that the section
@@ -42,7 +42,7 @@ impl EventSite {
         insn::branch(self.instruction() as u64, self.block() as u64).ok()
     }
 
-    /// What an analysis of the code takes the instruction for, whatever stands there.
+    /// The word for which analyses of the code take the instruction, whether the NOP or the branch stands there.
     pub(crate) fn either_way(&self) -> u32 {
         either_way(self.block().wrapping_sub(self.instruction()) as isize)
     }
@@ -73,7 +73,7 @@ fn either_way(distance: isize) -> u32 {
     compare_zero_register(distance).unwrap_or(BR_ZERO)
 }
 
-/// CBZ XZR (C6.2), over so many bytes; nothing if the distance does not fit.
+/// Returns CBZ XZR (C6.2) over `distance` bytes; `None` if the distance does not fit.
 const fn compare_zero_register(distance: isize) -> Option<u32> {
     const CBZ_ZERO: u32 = 0xb400_001f;
     const REACH: isize = 1 << 20;
@@ -127,8 +127,8 @@ pub(crate) fn may_lead_to(function: usize) -> bool {
 static INSTRUCTIONS: Filter = Filter::empty();
 static FUNCTIONS: Filter = Filter::empty();
 
-/// Fills the filters, once. Nothing waits for another CPU or an interrupted task that does the same: both add the same
-/// bits.
+/// Fills the filters, once. It does not wait for another CPU or an interrupted task that is filling them: both add the
+/// same bits.
 fn fill() {
     static IS_FILLED: AtomicBool = AtomicBool::new(false);
     if IS_FILLED.load(Acquire) {
@@ -157,7 +157,7 @@ impl Filter {
         word.fetch_or(bit, Relaxed);
     }
 
-    /// Whether the address may be in the set; true if it is.
+    /// Returns true for every address in the set, and for few others.
     fn may_have(&self, address: usize) -> bool {
         let (word, bit) = self.place(address);
         word.load(Relaxed) & bit != 0
