@@ -70,8 +70,8 @@ impl Context {
         Self { cpu, cpu_number, task: number, name: kept, calls: TaskCalls::new() }
     }
 
-    /// Makes this the context of the CPU that it runs on, whose number is `cpu`. CPUs are numbered from 0 without
-    /// gaps. A return probe on this function is refused: it may return in another task than it was called in.
+    /// Makes this the context of the calling CPU, whose number is `cpu`. CPUs are numbered from 0 without gaps. A
+    /// return probe on this function is refused: it may return in another task than it was called in.
     ///
     /// # Safety
     ///

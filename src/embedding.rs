@@ -44,7 +44,7 @@ pub enum EmbeddingError {
         /// The region in which nothing is probed: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
-    /// A static event happens in the region in which nothing is probed, where it would be told of a hit while one is
+    /// A static event happens in the region in which nothing is probed: its probe would be hit while another hit is
     /// handled.
     EventInHitPath {
         /// Where it happens.
@@ -59,14 +59,15 @@ pub enum EmbeddingError {
         /// The range that the function returned.
         text: Range<usize>,
     },
-    /// The block that tells of a static event is too far from where it happens for a branch to lead there.
+    /// The block of a static event, which calls its function, is out of reach of a branch at the place where the event
+    /// happens.
     EventOutOfReach {
         /// Where it happens.
         site: usize,
         /// The address of the block.
         block: usize,
     },
-    /// Two static events have one group and name.
+    /// Two static events have the same group and name.
     EventTwice {
         /// The group.
         group: &'static str,
@@ -281,10 +282,10 @@ pub(crate) fn check_executable(memory: usize) -> Result<(), EmbeddingError> {
     }
 }
 
-/// BTI c (Arm ARM, C6.2.43), to which a call may lead in a guarded page; elsewhere it is a NOP.
+/// BTI c (Arm ARM, C6.2), to which a call may lead in a guarded page; elsewhere it is a NOP.
 #[cfg(target_os = "none")]
 const BTI_C: u32 = 0xd503_245f;
-/// RET (Arm ARM, C6.2.311).
+/// RET (Arm ARM, C6.2).
 #[cfg(target_os = "none")]
 const RET: u32 = 0xd65f_03c0;
 
@@ -300,7 +301,7 @@ fn check_reach(memory: usize, text: &Range<usize>) -> Result<(), EmbeddingError>
 }
 
 /// Checks that every static event happens in the text, which the engine can patch, outside the region in which nothing
-/// is probed, and within reach of the block that tells of it. `sites` are the addresses of sites and of their blocks.
+/// is probed, and within reach of its block. `sites` are the addresses of sites and of their blocks.
 #[cfg(any(test, target_os = "none"))]
 fn check_sites(
     mut sites: impl Iterator<Item = (usize, usize)>,
@@ -321,7 +322,7 @@ fn check_sites(
     })
 }
 
-/// Checks that no two static events have one group and name.
+/// Checks that no two static events have the same group and name.
 #[cfg(any(test, target_os = "none"))]
 fn check_names(mut events: impl Iterator<Item = &'static Event> + Clone) -> Result<(), EmbeddingError> {
     while let Some(event) = events.next() {
@@ -380,7 +381,7 @@ mod target {
     /// Checks the writable alias of the word at `address`.
     pub(super) fn check_alias_of(address: usize) -> Result<(), EmbeddingError> {
         let mut result = Ok(());
-        // Masked: an alias belongs to a CPU.
+        // Masked, because an alias belongs to one CPU.
         interrupts::with_masked(|| {
             platform::with_writable(address, 4, &mut |writable| result = check_alias(address, writable.addr()));
         });

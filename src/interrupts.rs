@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Panics about a value that cannot be dropped with interrupts masked, and never unwinds: the owner would go on and
-/// drop what the handlers of that value use. A panic does not leave a function of this calling convention.
+/// Panics because a value was dropped with interrupts masked. The panic does not leave this `extern "C"` function:
+/// otherwise the owner would go on, and drop what the handlers of the value use.
 #[cold]
 pub(crate) extern "C" fn refuse_drop(why: &fmt::Arguments<'_>) -> ! {
     panic!("{why}")

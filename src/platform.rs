@@ -74,8 +74,8 @@ pub const MAX_CPUS: usize = 256;
 ///
 /// # Safety
 ///
-/// The engine rewrites instructions on the word of these functions. The implementer guarantees what each function
-/// documents, and:
+/// The engine rewrites instructions, and trusts these functions when it does. The implementer guarantees what each
+/// function documents, and:
 ///
 /// - Breakpoint exceptions reach [`handle_sync`](crate::exception::handle_sync) with all of PSTATE.DAIF masked and on
 ///   the stack of the interrupted code: through `kprobes_vector`, or through vectors that save and restore the whole
@@ -83,13 +83,13 @@ pub const MAX_CPUS: usize = 256;
 /// - A handler stays on its CPU, with interrupts masked, until it returns. Handlers are safe functions, and may call
 ///   others: no safe function of the kernel unmasks the interrupts of its caller, or leaves the CPU to another task,
 ///   when it is called with all of PSTATE.DAIF masked. Such a call may stop the machine instead.
-/// - The code in [`text`](Self::text) keeps to the procedure call standard (AAPCS64) where the engine cannot see what it
-///   does: in functions that are called through a register, and behind calls that do not consist of one BL.
+/// - The code in [`text`](Self::text) keeps to the procedure call standard (AAPCS64) where the engine cannot see what
+///   it does: in functions that are called through a register, and after calls that do not consist of one BL.
 /// - A function in the text that is called by one task returns in that task, unless a return probe on it is refused. It
 ///   restores the stack pointer, or returns with one that no call in progress of the task has.
 /// - The text consists of instructions, except where [`has_data`](Self::has_data) says otherwise, and where an
 ///   instruction of the same function loads a word by its address. A load-exclusive and its store-exclusive are in one
-///   function, or one of them is in a function that the other one's calls.
+///   function, or the function of one of them calls the function of the other.
 /// - The guarded control stack (FEAT_GCS) is off at the exception level of the kernel.
 pub unsafe trait Platform {
     /// The largest number of CPUs that may run, up to [`MAX_CPUS`]. The image has 4 KiB of zeroed memory for each.
@@ -155,9 +155,9 @@ pub unsafe trait Platform {
     /// of the same table, and that the instructions of [`text`](Self::text) are those that were linked, except for what
     /// the engine changes.
     ///
-    /// By default there is none. Then the first probe that depends on it makes it, on the target, which takes some
-    /// hundred instructions for each one of the text. The same happens if the bytes are not a survey, if the text is not
-    /// all in it, or if the image does not run at its link address.
+    /// By default there is none. Then the first probe that depends on a survey makes one on the target, which takes
+    /// some hundred instructions for each instruction of the text. The same happens if the bytes are not a survey, if
+    /// the text is not all in it, or if the image does not run at its link address.
     fn survey() -> &'static [u8] {
         &[]
     }
@@ -190,7 +190,7 @@ pub unsafe trait Platform {
 
     /// Maps `length` bytes of fresh memory, executable and not writable, and guarded if `guarded` is set. Returns their
     /// virtual address, which is a multiple of 4096; or `None` if there is no memory, or if `length` is not a multiple
-    /// of 4096. They are never unmapped.
+    /// of 4096. The memory is never unmapped.
     ///
     /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded.
     #[cfg(target_os = "none")]
@@ -236,7 +236,7 @@ pub unsafe trait Platform {
     /// needed, and while the stack pointer is not that of a stack. The 4 KiB before and after each load-exclusive that
     /// is executed can be read.
     ///
-    /// The default calls it here if there is no other CPU, and returns false otherwise.
+    /// The default calls `action` on this CPU if there is no other, and returns false otherwise.
     fn on_each_cpu(action: fn()) -> bool {
         if Self::CPUS == 1 {
             crate::interrupts::with_masked(action);

@@ -1,8 +1,8 @@
 //! The trap frame: everything that a handler may see or change of the interrupted code.
 //!
-//! It is the *whole* general register file. A frame without x19 to x28 would be cheaper, and other systems save only
-//! that. But then the result that a simulated instruction writes to one of those registers would be lost, and a handler
-//! could not show what the probed code had in them.
+//! It holds *all* general registers. Other systems leave out x19 to x28, which is cheaper. But then the result that a
+//! simulated instruction writes to one of those registers would be lost, and a handler could not show what the probed
+//! code had in them.
 
 use core::mem::{offset_of, size_of};
 

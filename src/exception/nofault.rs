@@ -243,7 +243,7 @@ pub(super) fn fix_up(frame: &mut TrapFrame, esr: u64) -> bool {
         frame.x[1] = esr;
         return true;
     }
-    // Where `call` has branched to. The branch type was meant for that address, not for the one of the return.
+    // The address that `call` has branched to. The branch type was meant for it, not for the return address.
     if frame.pc != 0 && frame.pc == CALLED.load(Relaxed) as u64 {
         frame.pc = frame.x[30];
         frame.pstate &= !TrapFrame::BRANCH_TYPE;
