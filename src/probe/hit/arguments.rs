@@ -5,7 +5,7 @@
 //! function does. So a *lean* stub, for a handler that sees only the other registers, saves and restores little more
 //! than half of what a full stub does. Otherwise it is like every stub: it is written, found, left and freed in the
 //! same way (`hit::stub`), and its common routine, `kprobes_lean` in `trampoline/hit.S`, counts hits and recognizes
-//! running handlers like that of full stubs.
+//! running handlers as the one of full stubs does.
 //!
 //! The routine calls the handler with the [`CallArguments`], which lie on the stack of the probed code, directly below
 //! its stack pointer. The function finds in x0 to x8, x18, x29 and x30 the values that the handler leaves there. A
@@ -81,8 +81,9 @@ impl CallArguments {
         Some(offset as u16)
     }
 
-    /// Calls `act` with the arguments of a call that enters a function with the registers of `frame`, for the probe of
-    /// `armed`, a pointer that may be used for the point as well if the armed probe is its first one.
+    /// Calls `act`, a handler of the probe of `armed`, with the arguments of the call that enters a function with the
+    /// registers of `frame`. If the armed probe is the first one of its point, `armed` may be used as a pointer to the
+    /// point.
     ///
     /// The arguments are passed by reference and never moved, because a move may be a call of `memcpy`, which can be
     /// probed.

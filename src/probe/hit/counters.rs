@@ -44,7 +44,7 @@ impl Counters {
         Self(first.as_ptr().expose_provenance().wrapping_sub(Cpu::first().addr()))
     }
 
-    /// Makes the counts with the number `index` of those that are parts of the states of the CPUs.
+    /// Returns the counts with the number `index` among those that are parts of the states of the CPUs.
     pub(crate) fn in_states(index: usize) -> Self {
         assert!(index < Cpu::COUNTS, "there are {} counts in the state of a CPU", Cpu::COUNTS);
         Self(Cpu::COUNTS_OFFSET + index * size_of::<Counts>())
@@ -69,7 +69,7 @@ impl Counters {
     #[inline]
     pub(super) fn of(self, cpu: &Cpu) -> &'static Counts {
         // SAFETY: the caller of `new` guarantees that counts which are never freed lie at this distance from every
-        // CPU's state; the sink is a part of the state.
+        // CPU's state; the sinks and the counts of `in_states` are parts of the state.
         unsafe { &*ptr::with_exposed_provenance(ptr::from_ref(cpu).expose_provenance().wrapping_add(self.0)) }
     }
 
@@ -111,7 +111,7 @@ impl Counters {
     }
 
     /// Makes `next` the counts that follow these in a list, until [`unlink`](Self::unlink) is called. These belong to
-    /// no probe meanwhile, and are zero: the hits on CPU 0 hold the link.
+    /// no probe meanwhile, and are zero, except that the hits on CPU 0 hold the link.
     #[inline]
     pub(crate) fn link(self, next: Self) {
         self.on(0).hits.store(next.0 as u64, Relaxed);

@@ -46,7 +46,7 @@ pub(crate) unsafe fn disable<'a>(probes: impl Iterator<Item = &'a Registration> 
     unsafe { words.set_len(count) };
 }
 
-/// Returns the instruction at the virtual address `address`, if there is a point of which no probe is enabled.
+/// Returns the instruction at the virtual address `address`, if there is a point without an enabled probe.
 ///
 /// # Safety
 ///

@@ -162,7 +162,7 @@ impl SparePlaces {
     }
 }
 
-/// The same in a model: loom tracks only its own atomics, so they are allocated here.
+/// The places for the spares of a pool in a model, which are allocated here, because loom tracks only its own atomics.
 #[cfg(all(test, loom))]
 #[derive(Debug)]
 struct SparePlaces(Box<[SparePlace]>);
@@ -354,8 +354,8 @@ impl Pool {
 
     /// Returns the number of calls in progress. Everything that the other calls have counted is visible after this.
     ///
-    /// While calls begin on other CPUs, the number may be that of no moment. If none can begin any more, it is not less
-    /// than that of the calls in progress after this.
+    /// While calls begin on other CPUs, the number may never have been right at any one time. If no more calls can
+    /// begin, it is at least the number of calls that are in progress when this returns.
     pub(crate) fn taken(&self) -> u32 {
         let in_spares = (0..self.cpus).filter(|&cpu| !self.spares.on(cpu).0.load(Acquire).is_null()).count();
         let mut free = self.free.load(Acquire) as u32;
@@ -363,7 +363,7 @@ impl Pool {
             free = self.instances.get(free as usize)?.next_free.load(Relaxed);
             Some(())
         });
-        // The list has an end, but it may change under way.
+        // Bounded, because the list may change while it is counted.
         let count = self.instances.len();
         count.saturating_sub(in_spares + in_list.take(count).count()) as u32
     }

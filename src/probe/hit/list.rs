@@ -20,8 +20,8 @@ pub(super) struct List {
     first: AtomicPtr<Instance>,
 }
 
-/// In the place of the first two words of an instance after the last one of a list: its stack pointer is none at which
-/// a function returns, so the assembly need not look for the end.
+/// Stands for the first two words of an instance, after the last instance of a list. No function returns with its stack
+/// pointer, so the assembly need not look for the end.
 static NO_CALL: [u64; 2] = [1, 0];
 /// Ends a list.
 const END: *mut Instance = (&raw const NO_CALL).cast::<Instance>().cast_mut();

@@ -254,9 +254,9 @@ pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     true
 }
 
-/// Handles any other exception. If an instruction has faulted in its slot, the frame is changed to show the fault at
-/// the address of the probed instruction, and this CPU leaves the hit. If the kernel repairs the fault and resumes, the
-/// probe is hit again.
+/// Handles an exception that is not a debug exception. If an instruction has faulted in its slot, the frame is changed
+/// to show the fault at the address of the probed instruction, and this CPU leaves the hit. If the kernel repairs the
+/// fault and resumes, the probe is hit again.
 pub(crate) fn faulted(frame: &mut TrapFrame) {
     let cpu = Cpu::current();
     // SAFETY: interrupts have been masked since the instruction was sent to its slot, as in the hit path.
@@ -342,7 +342,7 @@ fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&ArmedProbe) -> bool, mut is_
             break;
         }
     }
-    // These armed probes wait for an instruction that is not executed.
+    // The instruction that these armed probes wait for is not executed.
     armed_probes.filter(|armed| is_called(armed)).for_each(|armed| armed.probe.counters.miss(cpu));
 }
 
@@ -367,7 +367,7 @@ fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {
 }
 
 /// Executes the instruction of `point`, or sends `frame` to its copy. If `is_told`, [`stepped`] calls the post-handlers
-/// after that.
+/// after the step.
 #[inline]
 fn execute(cpu: &Cpu, point: &Point, is_told: bool, frame: &mut TrapFrame) -> Progress {
     match point.execution {

@@ -120,7 +120,7 @@ impl CallResult {
     #[must_use]
     pub fn return_address(&self) -> usize {
         let mut address = Some(self.return_address);
-        // Another return probe follows the function that has called this one last: its trampoline comes next.
+        // A return-probed function has ended in a tail call of this one: its trampoline comes next.
         if trampoline::is_kretprobe(self.return_address) {
             // SAFETY: a handler runs with interrupts masked, in the task whose calls these are.
             address = unsafe { true_return_address(platform::calls(), self.stack_pointer()) };

@@ -221,7 +221,7 @@ pub(crate) struct ReturnProbe {
     entry: Option<EntryHandler>,
     /// Whether the bounds of the function came with the probe, so that less is known of the functions around it.
     is_given: bool,
-    /// For listings: why the handler is not called with less saved, if it could be.
+    /// For listings: why all registers are saved at the return; `None` if they are not, or if the probe needs them.
     obstacle: Option<Fallback>,
     /// The places for the spares of `pool`, from [`register`](Self::register) on.
     spares: Counters,
@@ -301,12 +301,12 @@ impl ReturnProbe {
         self.is_given
     }
 
-    /// Returns why the handler is not called with less saved, if it could be.
+    /// Returns why all registers are saved at the return; `None` if they are not, or if the probe needs them.
     pub(crate) fn obstacle(&self) -> Option<Fallback> {
         self.obstacle
     }
 
-    /// Returns whether `kretprobe_lean` leads to the handler, with less saved.
+    /// Returns whether `kretprobe_lean` leads to the handler, which sees only results.
     pub(crate) fn leads_to_result(&self) -> bool {
         self.result.is_some() && self.usual.load(Relaxed) == trampoline::result_address()
     }
@@ -574,7 +574,7 @@ called_by_assembly! {
             let pointer = call.stack_pointer.load(Relaxed);
             pointer == entered_with || pointer < stack_pointer && position.is_on_its_stack(pointer)
         };
-        // Both hold the return address after a RET.
+        // After a RET, the pc and x30 both hold the return address.
         frame.set_interrupted(return_address);
         frame.x[30] = return_address;
         let cpu = Cpu::current();

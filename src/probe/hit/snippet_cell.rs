@@ -1,4 +1,4 @@
-//! The cells of *snippets*: code that does in a stub what a probe wants, without a call. It lies in front of a lean or
+//! The cells of *snippets*: code in a stub that does the work of a probe without a call. It lies in front of a lean or
 //! a full stub.
 //!
 //! The branch that replaces the probed instruction leads to the snippet. The snippet makes no call and uses no stack.
@@ -15,10 +15,10 @@
 //! ```
 //!
 //! No handler runs, so none can be running already: a hit while another handler runs on the CPU is not missed. If the
-//! CPUs can add to a word by one instruction (FEAT_LSE), interrupts are not masked either. A task that migrates in the
-//! middle of a snippet then adds to the words of the CPU that it came from, so all code that adds to such words uses
-//! such instructions. A snippet that does more than add, such as writing a record, masks interrupts for that:
-//! nothing else then runs on its CPU.
+//! CPUs can add to a word by one instruction (FEAT_LSE), interrupts stay unmasked. A task that migrates in the middle
+//! of a snippet then adds to the words of the CPU that it came from, so all code that adds to such words uses such
+//! instructions. A snippet that does more than add, such as writing a record, masks interrupts for that: nothing else
+//! then runs on its CPU.
 
 use super::origin;
 use crate::exception::TrapFrame;

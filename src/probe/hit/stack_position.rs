@@ -33,7 +33,7 @@ impl StackPosition {
         Self { pointer, stack: platform::stack(pointer as usize) }
     }
 
-    /// Returns whether a stack pointer is known to be in the same stack.
+    /// Returns whether a stack pointer is known to be on the same stack.
     #[inline]
     pub(super) fn is_on_its_stack(&self, pointer: u64) -> bool {
         self.stack.as_ref().is_some_and(|stack| pointer > stack.start as u64 && pointer <= stack.end as u64)

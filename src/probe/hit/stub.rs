@@ -20,8 +20,8 @@ pub(crate) const STUB: usize = 4 * WORDS;
 /// Size of a stub in words.
 pub(crate) const WORDS: usize = 16;
 
-/// What a stub saves for the handler. As wide as an instruction, so that what follows it in an
-/// [`Execution`](super::point::Execution) is copied as one.
+/// What a stub saves for the handler. It has four bytes, so that an [`Execution`](super::point::Execution) is copied in
+/// words, without a call of `memcpy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Form {
@@ -56,7 +56,8 @@ impl Form {
         encode::store_pair_before(first, second, SP, -(self.room() as i16))
     }
 
-    /// Returns the registers that the first two doublewords of that room hold until it is given back.
+    /// Returns the registers that the first two doublewords of the stub's room on the stack hold until it is given
+    /// back.
     pub(super) const fn stored(self) -> (u8, u8) {
         match self {
             Self::Full => (0, 1),
@@ -65,7 +66,7 @@ impl Form {
         }
     }
 
-    /// Returns the size of that room in bytes.
+    /// Returns the size of the stub's room on the stack, in bytes.
     pub(super) const fn room(self) -> usize {
         match self {
             Self::Full => TrapFrame::SIZE,
@@ -74,7 +75,7 @@ impl Form {
         }
     }
 
-    /// Returns the index of the first word at which the room has been given back.
+    /// Returns the index of the first word at which the room on the stack has been given back.
     pub(super) const fn balanced(self) -> usize {
         match self {
             Self::Full | Self::Follow => self.copy(),

@@ -22,13 +22,15 @@ impl Environment for ThisCpu {
 
     #[inline]
     fn read_u32(&self, address: u64) -> Result<u32, u64> {
-        // SAFETY: the probed instruction would make this load itself; it is made in its stead.
+        // SAFETY: the probed instruction would make this load itself, so there is no other side effect than its own.
+        // `Platform` guarantees that exceptions reach `handle_sync`.
         unsafe { nofault::read(address as usize) }.map_err(|fault| fault.syndrome)
     }
 
     #[inline]
     fn read_u64(&self, address: u64) -> Result<u64, u64> {
-        // SAFETY: the probed instruction would make this load itself; it is made in its stead.
+        // SAFETY: the probed instruction would make this load itself, so there is no other side effect than its own.
+        // `Platform` guarantees that exceptions reach `handle_sync`.
         unsafe { nofault::read(address as usize) }.map_err(|fault| fault.syndrome)
     }
 

@@ -110,8 +110,8 @@ mod routines {
 
 /// Bytes from [`kretprobe_lean_address`] to [`kretprobe_address`].
 const LEAN_DISTANCE: u64 = 256;
-/// log2 of twice that. The trampolines' addresses differ in no bit from here on, and no other address that a probed
-/// function returns to is the same in all of these.
+/// log2 of twice [`LEAN_DISTANCE`]. The addresses of the two trampolines are equal in the bits from this one up. Any
+/// other address that a probed function returns to differs from them in one of these bits.
 pub(crate) const SHIFT: u8 = 9;
 const _: () = assert!(1 << SHIFT == 2 * LEAN_DISTANCE);
 
@@ -121,8 +121,8 @@ pub(crate) fn kretprobe_address() -> u64 {
     &raw const routines::kretprobe_trampoline as u64
 }
 
-/// Returns the virtual address of the other trampoline, for functions whose return is handled in registers that are
-/// dead there: by code of the probe, or by a handler that sees only results.
+/// Returns the virtual address of `kretprobe_lean`, the trampoline of functions whose return is handled in registers
+/// that are dead there: by code of the probe, or by a handler that sees only results.
 #[inline]
 pub(crate) fn kretprobe_lean_address() -> u64 {
     kretprobe_address().wrapping_sub(LEAN_DISTANCE)

@@ -1,12 +1,12 @@
 //! Which bytes a watchpoint register can watch (Arm ARM, D2.10.4): some of one aligned doubleword, or a power of two.
 
-/// DBGWCR_EL1 (D24.3.16): enabled, and for accesses at EL1 only (PAC 01, HMC 0, SSC 00).
+/// DBGWCR_EL1 (D24.3.11): enabled, and for accesses at EL1 only (PAC 01, HMC 0, SSC 00).
 const ENABLED_AT_EL1: u64 = 0b01 << 1 | 1;
 const LOADS: u64 = 0b01 << 3;
 const STORES: u64 = 0b10 << 3;
 const BYTES_SHIFT: u32 = 5;
 const MASK_SHIFT: u32 = 24;
-/// The largest range: MASK has at most 31 bits.
+/// The largest range: MASK leaves out at most 31 bits of an address.
 const LONGEST: u64 = 1 << 31;
 
 /// The values of a watchpoint's registers. The control register has no accesses yet.

@@ -3,11 +3,12 @@
 
 use core::arch::asm;
 
-/// MDSCR_EL1 (D24.3.20): breakpoints and watchpoints are enabled; they are also taken from EL1 to EL1; software step.
+/// MDSCR_EL1 (D24.3.20): MDE enables breakpoints and watchpoints, KDE has EL1 take debug exceptions of its own, SS is
+/// software step.
 const MDE: u64 = 1 << 15;
 const KDE: u64 = 1 << 13;
 const SS: u64 = 1;
-/// OSLSR_EL1.OSLK (D24.3.25): the OS lock holds back debug exceptions.
+/// OSLSR_EL1.OSLK (D24.3): the OS lock holds back debug exceptions.
 const OSLK: u64 = 1 << 1;
 /// DBGBCR_EL1 (D24.3.2): enabled, at EL1, for all bytes of an instruction.
 const BREAKPOINT: u64 = 0xf << 5 | 0b01 << 1 | 1;
@@ -16,7 +17,8 @@ const ENABLED: u64 = 1;
 macro_rules! read {
     ($register:expr) => {{
         let value: u64;
-        // SAFETY: reading the register has no effect. ID_AA64DFR0_EL1 says that it exists where its number is checked.
+        // SAFETY: reading the register has no effect. The callers have checked a number against ID_AA64DFR0_EL1, so the
+        // register exists.
         unsafe { asm!(concat!("mrs {}, ", $register), out(reg) value, options(nomem, nostack, preserves_flags)) };
         value
     }};
@@ -72,7 +74,7 @@ pub(in crate::probe) fn are_masked() -> bool {
     read!("daif") & 1 << 9 != 0
 }
 
-/// Returns the number of bytes that DC ZVA zeroes; 0 if it is not allowed (DCZID_EL0, D24.2.33).
+/// Returns the number of bytes that DC ZVA zeroes; 0 if it is not allowed (DCZID_EL0, D24.2.39).
 #[inline(always)]
 pub(super) fn zeroed_bytes() -> u64 {
     let register = read!("dczid_el0");
@@ -139,8 +141,8 @@ pub(super) fn set_breakpoint(number: usize, address: Option<u64>) {
     }
 }
 
-/// Enables or disables breakpoints and watchpoints. Nothing else has used the registers if they were disabled, and they
-/// are unknown after a reset: then this clears the breakpoints first.
+/// Enables or disables breakpoints and watchpoints. If they were disabled, nothing else uses the registers, and their
+/// values may be unknown since a reset: this then clears the breakpoints first.
 #[inline(always)]
 pub(super) fn enable(is_enabled: bool) {
     let control = read!("mdscr_el1");

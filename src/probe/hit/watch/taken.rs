@@ -45,7 +45,7 @@ pub(in crate::probe) fn try_registers() {
     crate::interrupts::with_masked(|| {
         let has_other_owner =
             |number: usize| registers::is_watchpoint_set(number) && !SLOTS.get(number).is_some_and(Slot::is_armed);
-        // They are unknown after a reset, until they are enabled.
+        // The registers are unknown after a reset, until they are enabled.
         if registers::are_enabled() && (0..registers::watchpoints()).any(has_other_owner) {
             IS_BUSY.store(true, Relaxed);
             return;
@@ -66,8 +66,8 @@ pub(in crate::probe) fn is_busy() -> bool {
     IS_BUSY.swap(false, Relaxed)
 }
 
-/// Handles an exception of class `class`, if it belongs to a watchpoint. Any other exception ends what this CPU was
-/// doing for one, because the instruction will not be executed as it was meant to.
+/// Handles an exception of class `class`, if it belongs to a watchpoint. Any other exception ends the step or the
+/// sequence that this CPU executes for a watchpoint, because it does not go on as planned.
 #[inline(never)]
 pub(crate) fn exception(frame: &mut TrapFrame, class: u64, esr: u64, far: u64) -> bool {
     // Before the first watchpoint, this CPU may have no state yet.
@@ -210,8 +210,8 @@ fn nearest(esr: u64, far: u64) -> MemoryAccess {
     found
 }
 
-/// Calls the handlers of the watchpoints that the access touches. They see the probed code where the instruction is in
-/// a slot or a stub.
+/// Calls the handlers of the watchpoints that the access touches. If the instruction is in a slot or a stub, they see
+/// the probed code.
 #[inline(never)]
 fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
     let stored = origin::find(frame.pc as usize).and_then(|origin| origin.stub).map(|(_, form)| form.stored());
@@ -293,7 +293,7 @@ impl Slot {
 }
 
 impl WatchpointState {
-    /// Masks interrupts for what the interrupted code is about to do.
+    /// Records what the interrupted code is about to do, and masks interrupts for it.
     #[inline(always)]
     fn mask(&self, frame: &mut TrapFrame, doing: u64) {
         self.doing.store(doing, Relaxed);
@@ -301,7 +301,7 @@ impl WatchpointState {
         frame.pstate |= INTERRUPTS;
     }
 
-    /// Restores the masks of the interrupted code, which has done it.
+    /// Restores the masks of the interrupted code, after its step or its sequence.
     #[inline(always)]
     fn resume(&self, frame: &mut TrapFrame) {
         self.doing.store(NOTHING, Relaxed);
