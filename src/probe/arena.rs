@@ -27,7 +27,7 @@ struct Cells {
     free: Vec<usize>,
     /// The number of cells that are in use or free.
     total: usize,
-    /// The rest of the last piece, the cells of which are neither.
+    /// The rest of the last piece, whose cells are neither in use nor free.
     rest: Range<usize>,
     pieces: usize,
 }
@@ -266,7 +266,7 @@ impl Cells {
     #[cold]
     fn add(&mut self, spare: &mut Option<usize>) -> Option<()> {
         let size = self.kind.size();
-        // At first a few, because the list takes memory.
+        // Few at first, because the list takes memory.
         let most = self.total.max(4).min(PIECE / size);
         // Reserves room for all cells, so that giving back needs no memory.
         fallible::reserve(&mut self.free, self.total + most).ok()?;

@@ -409,8 +409,8 @@ impl Original {
         }
     }
 
-    /// Returns the instruction as control may flow from it. A site leads to the next instruction and to its block,
-    /// because it will when a probe listens to the event.
+    /// Returns the instruction as control may flow from it. From a site it may flow to the next instruction and, while
+    /// a probe listens to the event, to the block of the site.
     #[inline]
     fn flowing(self) -> u32 {
         match self {
@@ -422,11 +422,11 @@ impl Original {
 
 /// Returns what the image has at `address`, which has been checked to be a word in the text.
 fn original(address: usize) -> Original {
-    // SAFETY: interrupts are masked.
+    // SAFETY: `with_masked` masks interrupts around the call.
     interrupts::with_masked(|| unsafe { masked_original(address) })
 }
 
-/// Does what [`original`] does.
+/// Does what [`original`] does, for a caller that has masked interrupts.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! Allocates the counts of probes, and the places for spare instances of return probes, which are laid out like counts.
 //!
 //! The first counts lie in the states of the CPUs, where there is room. A block has as many more as fit into [`STRIDE`]
-//! bytes, and takes that much memory for each CPU. Blocks are never freed: the pool keeps what the probes have needed
-//! that existed at any time. Counts that were given back are reused first.
+//! bytes, and takes that much memory for each CPU. Blocks are never freed: the pool keeps as many counts as the probes
+//! needed when there were most of them. Counts that were given back are reused first.
 
 use alloc::alloc::{Layout, alloc_zeroed};
 use core::ptr::NonNull;
@@ -40,7 +40,7 @@ impl FreeCounters {
         Self { first: Counters::SINK, count: 0, has_begun: false, blocks: 0 }
     }
 
-    /// Makes room for this many counts, of which a block has more; `None` if there is no memory.
+    /// Makes room for this many counts, which are fewer than a block has; `None` if there is no memory.
     #[inline]
     pub(super) fn reserve(&mut self, needed: usize) -> Option<()> {
         if self.count < needed { self.grow() } else { Some(()) }

@@ -47,7 +47,7 @@ pub enum NotEntry {
 }
 
 impl Fallback {
-    /// Returns the mode in which the instruction is not executed.
+    /// Returns the faster mode that is not possible.
     const fn mode(&self) -> Mode {
         match self {
             Self::NoStub(_) => Mode::Optimized,

@@ -138,7 +138,7 @@ pub(super) fn build(
         out.push(encode::store(OTHER, THREAD, calls));
         out.push_to(Branch::Literal(SPARE), spare);
         out.push(compute::compute(Binary::Add, SPARE, CPU, SPARE));
-        // As in `Pool::give_back`: the spare again, which no other CPU has set meanwhile.
+        // The instance is the spare again, as in `Pool::give_back`: no other CPU has set one meanwhile.
         out.push(compute::store_release(INSTANCE, SPARE));
     }
     out.push(encode::write_daif(MASKS));

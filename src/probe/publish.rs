@@ -53,7 +53,7 @@ fn make_page() -> Option<Box<Page>> {
     cells.try_reserve_exact(WORDS).ok()?;
     cells.resize_with(WORDS, || AtomicPtr::new(EMPTY));
     let cells: Box<[AtomicPtr<Point>; WORDS]> = cells.into_boxed_slice().try_into().ok()?;
-    // SAFETY: a page has the layout of its cells.
+    // SAFETY: a `Page` is `repr(transparent)` over the array of its cells, which the box holds.
     Some(unsafe { Box::from_raw(Box::into_raw(cells).cast()) })
 }
 
@@ -109,7 +109,7 @@ impl Page {
         let entry = unsafe { entry(found) };
         debug_assert!(entry.is_some(), "there is no entry for the point at {address:#x}");
         if let Some(entry) = entry {
-            // SAFETY: it is a point, of which no CPU knows yet (see # Safety).
+            // SAFETY: `point` is a point that was not published before (see # Safety), so no CPU uses it.
             unsafe { point.as_mut() }.registered = entry;
         }
         self.cell(address).store(point.as_ptr(), Ordering::Release);

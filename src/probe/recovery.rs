@@ -30,11 +30,11 @@ pub fn origin(address: usize) -> Option<usize> {
 /// and changes nothing, if the code was interrupted elsewhere.
 ///
 /// In a slot or a stub, the frame shows the state before the probed instruction. If the copy of the instruction has
-/// only a branch left to do, or has begun to write x29 or x30, the frame shows the state after it. A return into the
-/// trampoline has been executed. The other registers are those of the probed code, at a point where it could also be
-/// interrupted without probes. There are two exceptions: a register that an instruction is about to write may be
-/// written already, and the registers that a [compiled](super::Mode::Compiled) probe changes, which the probed code
-/// does not need.
+/// only a branch left to do, or has begun to write x29 or x30, the frame shows the state after it. In a trampoline, the
+/// frame shows the caller, after the return. The other registers are those of the probed code, at a point where it
+/// could also be interrupted without probes. There are two exceptions: a register that the probed instruction is about
+/// to write may be written already, and the registers that a [compiled](super::Mode::Compiled) probe changes may have
+/// other values, which the probed code does not need.
 ///
 /// `read` returns the doubleword at a virtual address of the stack; `None` if it cannot be read.
 ///

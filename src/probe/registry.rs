@@ -5,9 +5,9 @@
 //!
 //! A change has three steps: it is made in the registry; the new behavior of each point is published; and the text is
 //! patched with the other CPUs held (both in `change`). After that, no CPU uses what was replaced, because a hit is
-//! handled with interrupts masked from beginning to end, so it is freed. Only a slot or stub may still be in use, by a
-//! task that was interrupted in it: it is then freed by a later change. But if a task is in a snippet, the change
-//! itself waits for that task, because the snippet would still collect for the probe.
+//! handled with interrupts masked from beginning to end. So what was replaced is freed. Only a slot or stub may still
+//! be in use, by a task that was interrupted in it: it is then freed by a later change. But if a task is in a snippet,
+//! the change itself waits for that task, because the snippet would still collect for the probe.
 
 mod change;
 mod entries;
@@ -347,7 +347,7 @@ impl Registry {
         let page = self.entries.reserve(address)?;
         self.probes.reserve()?;
         let is_return = matches!(handlers, Handlers::Return(_));
-        // Those of the probe, of its snippet, and the places for spares.
+        // The counts of the probe and of its snippet, and the places for spares.
         self.counters.reserve(1 + usize::from(insertion.is_some()) + usize::from(is_return))?;
         fallible::reserve(&mut self.occupied, 1).ok()?;
         if is_return {
@@ -371,7 +371,8 @@ impl Registry {
                 let lead = || self.lead_to_result(address, return_probe, lean_obstacle, checker);
                 let obstacle = may_be_led.then(lead).flatten();
                 let spares = self.counters.take()?;
-                // SAFETY: they are free, and `free_with_spares` takes them back when no CPU knows the probe any more.
+                // SAFETY: `take` has returned free counts, and `free_with_spares` gives them back when no CPU knows the
+                // probe any more.
                 unsafe { ReturnProbe::register(return_probe, counters, spares, data, obstacle) };
                 Counters::SINK
             }

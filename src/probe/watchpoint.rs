@@ -212,10 +212,9 @@ impl Watchpoint {
     /// above it (Arm ARM, D2.10.5). They are reported to the watchpoints that watch this byte, and not to others that
     /// they touch.
     ///
-    /// The store of a store-exclusive is reported after it has stored; one that does not store is not reported. A store
-    /// that finds no load-exclusive before it that was watched fails once. If the instructions from a load-exclusive to
-    /// its store-exclusive leave in more ways than the CPU has breakpoints, the watchpoint is
-    /// [given up](Self::given_up_at).
+    /// The store of a store-exclusive is reported after it has stored; one that does not store is not reported. A
+    /// store-exclusive whose load-exclusive was not watched fails once. If a sequence from a load-exclusive to its
+    /// store-exclusive has more exits than the CPU has breakpoints, the watchpoint is [given up](Self::given_up_at).
     pub fn at(address: usize, length: usize, handler: WatchHandler) -> WatchpointBuilder {
         WatchpointBuilder { address, length, loads: false, stores: false, handler, data: 0 }
     }
@@ -279,8 +278,8 @@ impl Watchpoint {
         self.address
     }
 
-    /// Returns the virtual address of a load-exclusive whose sequence could not be followed to its end. No CPU watches
-    /// since then.
+    /// Returns the virtual address of a load-exclusive whose sequence could not be followed to its end. No CPU has
+    /// watched since.
     #[must_use]
     pub fn given_up_at(&self) -> Option<usize> {
         let address = self.slot()?.given_up_at.load(Ordering::Relaxed);
@@ -360,7 +359,7 @@ mod without_registers {
     }
 }
 
-/// Calls `change` while no other task changes which watchpoints are armed.
+/// Calls `change` while no other task changes which watchpoints are enabled.
 fn in_turn<T>(change: impl FnOnce() -> T) -> T {
     assert!(!interrupts::are_masked(), "CPUs cannot be waited for with interrupts masked");
     while CHANGING.swap(true, Ordering::Acquire) {
@@ -380,7 +379,7 @@ impl Drop for Turn {
     }
 }
 
-/// Enables or disables, in the turn of the caller.
+/// Enables or disables `watchpoints`, in the turn of the caller.
 fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), WatchError> {
     has_failed();
     let watchpoints = || watchpoints.iter().flatten();

@@ -40,8 +40,8 @@ struct Staged {
     replaced: Option<NonNull<Point>>,
 }
 
-/// A change without memory is made in groups that get smaller, down to this size. Then what there is no memory for is
-/// left out.
+/// The smallest size of a group. If there is no memory for a group of changes, half of them are tried at once, down to
+/// this number. In a group of this size or less, the changes without memory are left out.
 const LEAST: usize = 64;
 
 /// Lists for the changes of one group: the points, and the words of the text.
@@ -80,9 +80,9 @@ fn lists(occupied: &mut Vec<Used>, size: usize) -> Option<Lists> {
     Some((staged, words))
 }
 
-/// As [`apply`], for one group, with `lists` unless there is no memory. If there is no memory for a change, it ends
-/// before it, or goes on with the others if `is_least` is set; the address is stored in `failed` if that is `None`.
-/// Returns how many changes it has been through.
+/// Does the work of [`apply`] for one group. `lists` is `None` if there is no memory for them. At a change without
+/// memory it stops; or, if `is_least` is set, it stores the address in `failed`, unless that holds one, and goes on
+/// with the other changes. Returns the number of changes that are done or left out.
 fn apply_group(
     registry: &mut Registry,
     group: &[usize],
@@ -113,7 +113,7 @@ fn apply_group(
         }
         staged.push(entry.staged(point));
     }
-    // Callers rely on it that every CPU is held, also if there is nothing to change.
+    // Every CPU is held even if there is nothing to change: callers rely on this.
     if !lacks_memory || !staged.is_empty() || !cells.is_empty() {
         carry_out(registry, &mut staged, &words, &mut cells);
     }
@@ -135,7 +135,7 @@ pub(super) fn disarm<'a>(_: &mut Registry, probes: impl ExactSizeIterator<Item =
 }
 
 /// Makes a change at `address` take effect that only disables or removes probes. Needs no memory: if some probes are
-/// left, the point is replaced in place. Returns whether every CPU has been held since; not if nothing was armed.
+/// left, the point is replaced in place. Returns whether every CPU has been held meanwhile: false if nothing was armed.
 pub(super) fn reduce(registry: &mut Registry, address: usize) -> bool {
     let Some(entry) = registry.entries.get_mut(address) else { return false };
     entry.is_pending = false;
@@ -515,8 +515,8 @@ impl RegistryEntry {
         }
     }
 
-    /// Returns how the returns of `probe`, which is at the instruction, are handled after a usual entry; `None` if that
-    /// is with all registers saved.
+    /// Returns how the returns of `probe`, which is at the instruction, are handled after a usual entry; `None` if all
+    /// registers are saved.
     pub(super) fn mode_at_return(&self, probe: &Probe) -> Option<Mode> {
         let mode = match &probe.handlers {
             Handlers::Return(_) if probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some()) => {

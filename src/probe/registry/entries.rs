@@ -12,7 +12,7 @@ use crate::probe::hit::table::{PAGE_SHIFT, Page, TABLE, WORDS};
 use crate::probe::publish;
 use crate::probe::slab::Slab;
 
-/// All entries. Whoever has a reference holds the registry's lock.
+/// All entries. Only the holder of the registry's lock has a reference.
 pub(super) struct Entries {
     /// The pages of the table, from the one that contains the virtual address `base`. Empty before the first probe.
     pages: &'static [AtomicPtr<Page>],
@@ -42,7 +42,7 @@ impl Entries {
         let page = self.page(address).or_else(|| self.add_page(address))?;
         // SAFETY: the caller's reference shows that it holds the registry's lock.
         if unsafe { page.entry(address) }.is_none() {
-            // Room that is not used would stay until another entry comes and goes.
+            // Unused room would stay reserved until another entry is added and removed.
             self.entries.reserve()?;
         }
         Some(page)

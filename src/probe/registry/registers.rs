@@ -103,8 +103,9 @@ impl Registry {
         Some(inserted)
     }
 
-    /// Has the handler of `return_probe`, on the checked function at `address`, be called with less saved, if it sees
-    /// only results, and nothing needs more. Returns why not.
+    /// Has `kretprobe_lean` lead to the handler of `return_probe`, on the checked function at `address`, if the handler
+    /// sees only results, and no code needs the registers that are not saved for it. Returns why not; `None` also if
+    /// the probe needs all registers.
     #[cold]
     pub(super) fn lead_to_result(
         &mut self,

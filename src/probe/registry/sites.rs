@@ -1,8 +1,8 @@
-//! Keeps the sites of static events leading to their events exactly while a probe is enabled there.
+//! Makes the sites of a static event lead to its function while a probe is enabled there.
 //!
-//! The order is that of a probe. The function of an event is armed before a site leads to it, and the sites lead past
-//! it again after it was disarmed. The block that a site leads to calls a function that returns at once, so no CPU in
-//! it has to be waited for, and nothing is freed. Neither direction takes memory.
+//! The function of an event is armed before a site leads to it, and the sites lead past it again after it was disarmed.
+//! The block that a site leads to calls a function that returns at once, so no CPU in it has to be waited for, and
+//! nothing is freed. Neither direction takes memory.
 
 use super::{Registry, Used};
 use crate::event::site;

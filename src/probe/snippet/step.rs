@@ -18,9 +18,9 @@ pub enum Step {
     Operand(u8),
     /// Loads a number into this register.
     Number(u8, u64),
-    /// Goes on at the handler, if the function has returned to a trampoline: if that is the address in
-    /// [`Snippet::RETURN_ADDRESS`], which no earlier step has changed, in a snippet [of returns](Snippet::of_returns).
-    /// Changes this register.
+    /// Goes on at the handler, if the function has returned to a trampoline, whose address is then in
+    /// [`Snippet::RETURN_ADDRESS`]. It is allowed in a snippet [of returns](Snippet::of_returns) in which no earlier
+    /// step changes that register. Changes the register that it names.
     ReturnAddress(u8),
     /// Goes on at the step of this number, which is a later one, if the condition of the branch holds. The number of
     /// steps stands for the end of the snippet.

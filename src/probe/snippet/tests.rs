@@ -58,7 +58,7 @@ fn listing(steps: &[Step], is_masked: bool, atomics: bool) -> Vec<String> {
     listing_with(Counters::SINK, steps, is_masked, atomics)
 }
 
-/// Returns the same instructions of a snippet that counts hits in `counters`.
+/// Returns the instructions up to the copy of the probed instruction, of a snippet that counts hits in `counters`.
 fn listing_with(counters: Counters, steps: &[Step], is_masked: bool, atomics: bool) -> Vec<String> {
     let snippet = Snippet::with(steps, is_masked, atomics, false).unwrap();
     let (words, before) = built(&snippet, 0x1234, counters);

@@ -55,7 +55,7 @@ fn given_bounds_take_the_place_of_the_kernels() {
     let refused = ProbeError::Data { address: literal, reader: Some(function - 4) };
     assert_eq!(register(literal, before..end), Err(refused));
     assert_eq!(register(end - 4, before..end), Ok(()));
-    // SAFETY: as above.
+    // SAFETY: there is no load-exclusive, and the range that contains the literal contains its load.
     let first = unsafe { Kprobe::at(end - 4).within(before..end) };
     let both = Kprobe::register_all([first, Kprobe::at(literal)]).unwrap();
     assert!(both.iter().all(Result::is_ok), "the bounds are for one probe");

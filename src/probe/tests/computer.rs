@@ -60,8 +60,8 @@ pub fn mask() -> kprobes_models::loom::sync::MutexGuard<'static, ()> {
     MASKED.lock().unwrap()
 }
 
-/// The size of the executable memory, in bytes. It lies behind the text, so that branches reach it: threads get memory
-/// that is far apart. Models take memory again and again, all in one thread.
+/// The size of the executable memory, in bytes. It lies after the text, so that branches reach it: separate allocations
+/// of two threads may be far apart. Models take memory again and again, all in one thread.
 const EXECUTABLE: usize = if cfg!(any(loom, miri)) { 4 << 20 } else { 64 << 20 };
 
 /// Returns the address at which the text begins.

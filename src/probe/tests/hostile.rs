@@ -1,4 +1,4 @@
-//! What safe code may try that would be undefined if the engine let it.
+//! Safe code that would have undefined behavior if the engine allowed it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
