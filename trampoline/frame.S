@@ -68,8 +68,7 @@
     ldp     x0, x1, [sp], #{FRAME_SIZE}
 .endm
 
-// Loads x2–x21: all registers that a call may change, except x0, x1, x29 and x30; and x19–x21, which the hit routines
-// use.
+// Loads x2–x21: all registers that a call may change, except x0, x1 and x30; and x19–x21, which the hit routines use.
 // In: sp = the frame.
 .macro kprobes_frame_load_from_x2_to_x21
     ldp     x20, x21, [sp, #160]

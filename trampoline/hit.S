@@ -168,7 +168,7 @@ kprobes_hit_load_doubleword:
 // In: x10 = the value, x11 = the offset of the destination in the frame, which may be any register.
 kprobes_hit_set:
     str     x10, [sp, x11]
-    and     x1, x1, #~(0b11 << 10)          // PSTATE.BTYPE: every instruction but a branch clears it
+    and     x1, x1, #~(0b11 << 10)          // PSTATE.BTYPE: all but some indirect branches clear it
     cbnz    x19, kprobes_hit_go_on_written
     ldp     x22, x23, [sp, #176]
     ldp     x24, x25, [sp, #192]
@@ -409,7 +409,7 @@ kprobes_lean_busy:
 kprobes_lean_end:
 
 // The common part of all stubs that follow calls to their returns, and call no handler.
-// In: sp = room for x9 to x14 and x30, of which x9 and x30 are stored first; x9 = DAIF, x30 = the return address in the
+// In: sp = room for x9 to x13 and x30, of which x9 and x30 are stored first; x9 = DAIF, x30 = the return address in the
 // stub, PSTATE.DAIF masked.
 // Out: returns to x30 with all registers but x9 and x30, and the flags, as they were. The stub loads those two. If the
 // call is followed, the stored x30 is the address of a trampoline. Unusual cases are left to `kprobes_entered` in

@@ -206,7 +206,7 @@ kretprobe_move:
     b       kretprobe_load
     .size   kretprobe_trampoline, . - kretprobe_trampoline
 
-// What `kretprobe_lean` goes on at for a return probe whose handler sees only a `CallResult`.
+// Where `kretprobe_lean` leads for a return probe whose handler sees only a `CallResult`.
 // In: as at a snippet. Out: at the true return address, with all registers that a snippet may not change as they were.
     .balign 64
     .global kretprobe_result
