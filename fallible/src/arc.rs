@@ -23,10 +23,9 @@ struct Shared<T> {
     value: T,
 }
 
-// SAFETY: as for the `Arc` of the standard library: an owner on any thread can read the value, and the last owner drops
-// it.
+// SAFETY: an owner on any thread can read the value, which is `Sync`, and the last owner drops it, which is `Send`.
 unsafe impl<T: Send + Sync> Send for Arc<T> {}
-// SAFETY: as for `Send`: an owner on any thread can read the value, and the last owner drops it.
+// SAFETY: another thread can clone an owner that it shares, so the value has the bounds that `Send` has above.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 
 impl<T> Arc<T> {

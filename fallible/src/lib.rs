@@ -122,13 +122,12 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, OutOfMemory> {
     }
 }
 
-/// Makes room in `list` for `additional` elements, and for at least a quarter of those that it has. So a list that
-/// grows by one element after the other takes constant time for each, as with [`Vec::try_reserve`], and never twice its
-/// memory.
+/// Makes room in `list` for `additional` elements, and for at least a quarter of its capacity. So a list that grows by
+/// one element after the other takes constant time for each, as with [`Vec::try_reserve`], and never twice its memory.
 ///
 /// # Errors
 ///
-/// [`OutOfMemory`] if there is no memory for as many; the list is unchanged.
+/// [`OutOfMemory`] if there is no memory for that many; the list is unchanged.
 #[inline]
 pub fn reserve<T>(list: &mut Vec<T>, additional: usize) -> Result<(), OutOfMemory> {
     if additional <= list.capacity() - list.len() { Ok(()) } else { grow(list, additional) }
@@ -136,9 +135,10 @@ pub fn reserve<T>(list: &mut Vec<T>, additional: usize) -> Result<(), OutOfMemor
 
 #[cold]
 fn grow<T>(list: &mut Vec<T>, additional: usize) -> Result<(), OutOfMemory> {
-    /// As many elements are not worth another allocation.
+    /// The smallest step: fewer elements are not worth an allocation.
     const FEW: usize = 4;
-    // Of the capacity: a list that stays short grows by the same steps where room is kept for more.
+    // A quarter of the capacity, not of the length: a short list in which room is kept would otherwise grow in small
+    // steps.
     let step = list.capacity() - list.len() + list.capacity() / 4;
     Ok(list.try_reserve_exact(additional.max(step).max(FEW))?)
 }

@@ -1,5 +1,5 @@
-//! Lists of numbers that are 0. The allocator clears them at once, which takes a fraction of the time of one after the
-//! other.
+//! Boxed slices of numbers that are 0. The allocator clears the memory at once, which takes a fraction of the time of
+//! storing one number after the other.
 
 use alloc::alloc::Layout;
 use alloc::boxed::Box;

@@ -119,7 +119,7 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// Makes a boxed slice of `count` words that are 0, as `fallible::zeroed` does of numbers, which these atomics are not.
+/// Makes a boxed slice of `count` atomics that are 0. `fallible::zeroed` cannot: an atomic of a model is not a number.
 ///
 /// # Errors
 ///
