@@ -32,18 +32,18 @@ impl State {
         Self { cpu: AtomicUsize::new(0), calls: TaskCalls::new(), pc: AtomicUsize::new(0) }
     }
 
-    /// The task is about to run on this CPU.
+    /// Records that the task is about to run on this CPU.
     pub fn runs_on(&self, cpu: usize) {
         self.cpu.store(&raw const *CpuState::of(cpu) as usize, Ordering::Relaxed);
     }
 }
 
-/// The current task is interrupted at `pc`; or at 0, it goes on.
+/// Records that the current task is interrupted at `pc`, or goes on, if `pc` is 0.
 pub fn set_interrupted(pc: usize) {
     task::current().probes.pc.store(pc, Ordering::Relaxed);
 }
 
-/// The task has left its stack, which is not used again before the caller returns.
+/// Called when the task has left its stack, which is not used again before the caller returns.
 pub fn task_has_left(task: &Task, has_ended: bool) {
     if has_ended {
         // SAFETY: the task does not run, and its slot begins anew.

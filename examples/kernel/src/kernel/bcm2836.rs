@@ -34,7 +34,7 @@ pub fn start_cpu() {
 
 /// Returns the interrupt that is to be handled; 1020 or more if its request is gone.
 pub fn acknowledge() -> u32 {
-    // SAFETY: a register of this CPU's local peripherals.
+    // SAFETY: reads a register of the local peripherals, which are mapped as device memory.
     let pending = unsafe { ((SOURCE + 4 * cpu::number()) as *const u32).read_volatile() };
     [HOLD, TIMER].into_iter().find(|bit| pending & 1 << bit != 0).unwrap_or(1023)
 }
@@ -44,7 +44,7 @@ pub fn number(acknowledged: u32) -> u32 {
     acknowledged
 }
 
-/// Ends the interrupt that [`acknowledge`] has returned. That of the timer ends with its request.
+/// Ends the interrupt that [`acknowledge`] has returned. The timer's interrupt ends with its request.
 #[inline(always)] // patching
 pub fn end(acknowledged: u32) {
     if acknowledged == HOLD {

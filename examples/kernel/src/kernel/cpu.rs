@@ -1,5 +1,5 @@
-//! The CPU: its number, its interrupt mask, its start, and the end of all: by PSCI (Arm DEN 0022), or on QEMU's
-//! `raspi3b` by a word in memory and the watchdog.
+//! The CPU: its number and its interrupt mask. Starts the others and switches the machine off: by PSCI (Arm DEN 0022),
+//! or on QEMU's `raspi3b` by a word in memory and the watchdog.
 
 use core::arch::asm;
 
@@ -20,15 +20,15 @@ pub fn number() -> usize {
 #[inline(always)]
 pub fn masked<T>(action: impl FnOnce() -> T) -> T {
     let daif: u64;
-    // SAFETY: masking is always allowed. It is a barrier for the compiler.
+    // SAFETY: masking is always allowed. No `nomem`: `action` must not move out of the masked region.
     unsafe { asm!("mrs {}, daif", "msr daifset, #0b0010", out(reg) daif, options(nostack, preserves_flags)) };
     let result = action();
-    // SAFETY: restores the masks.
+    // SAFETY: restores the masks that were read above.
     unsafe { asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
     result
 }
 
-/// Unmasks all interrupts and debug exceptions. Not for handlers of probes, nor is [`idle`].
+/// Unmasks all interrupts and debug exceptions. Handlers of probes call neither this nor [`idle`].
 pub(super) fn unmask() {
     // SAFETY: the callers have set up what the handlers use.
     unsafe { asm!("msr daifclr, #0b1111", options(nostack, preserves_flags)) };
@@ -38,7 +38,7 @@ pub(super) fn unmask() {
 pub(super) fn idle() -> ! {
     unmask();
     loop {
-        // SAFETY: waits.
+        // SAFETY: WFI only waits.
         unsafe { asm!("wfi", options(nomem, nostack, preserves_flags)) };
     }
 }

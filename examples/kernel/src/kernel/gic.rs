@@ -37,7 +37,7 @@ pub fn start_cpu() {
 
 /// Returns the interrupt that is to be handled, which is then active.
 pub fn acknowledge() -> u32 {
-    // SAFETY: a register of the interface.
+    // SAFETY: reads a register of the GIC, which is mapped as device memory.
     unsafe { (GICC_IAR as *const u32).read_volatile() }
 }
 

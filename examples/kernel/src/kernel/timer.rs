@@ -9,7 +9,7 @@ pub fn start() {
     unsafe { asm!("msr cntv_ctl_el0, {}", in(reg) 1_u64, options(nostack, preserves_flags)) };
 }
 
-/// Has the timer interrupt this CPU in a millisecond. Its request ends.
+/// Ends the request of the timer, and has it interrupt this CPU in a millisecond.
 pub fn next_tick() {
     // SAFETY: sets the time of an interrupt that has a handler.
     unsafe {
