@@ -179,8 +179,8 @@ pub unsafe trait Platform {
         write(core::ptr::with_exposed_provenance_mut(address));
     }
 
-    /// Returns whether the CPU checks branch targets at the virtual address `address`: the GP bit of its translation
-    /// is set (Arm ARM, D8.4.1). The result must not change while there are probes on the page.
+    /// Returns whether the CPU checks branch targets at the virtual address `address`: the GP bit of its translation is
+    /// set (Arm ARM, D8.4, PSTATE.BTYPE). The result must not change while there are probes on the page.
     ///
     /// The default assumes that no page is guarded.
     fn is_guarded(address: usize) -> bool {

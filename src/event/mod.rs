@@ -26,8 +26,8 @@
 //! - `emit!` places a NOP. An entry in the section `.kprobes.sites` has its address, and that of a block outside the
 //!   usual path. The block evaluates the fields and calls the function.
 //! - While a probe is enabled at the function, a branch to the block stands in place of the NOP. The architecture
-//!   allows both words to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has synchronised when the change
-//!   returns.
+//!   allows both words to be replaced while they execute (Arm ARM, B2.4.4). Every CPU has executed a context
+//!   synchronization event when the change returns.
 //!
 //! A [`Kprobe`](crate::Kprobe) at [`Event::address`] listens to the event, with all that holds for a probe. Hits in a
 //! handler are counted as missed, and interrupts are masked while a handler runs. The first argument (x0) is the

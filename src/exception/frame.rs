@@ -54,7 +54,7 @@ impl TrapFrame {
     pub const IRQ_MASKED: u64 = 1 << 7;
 
     /// The type of the branch that led to [`pc`](Self::pc) (PSTATE.BTYPE, bits 11 and 10). In a guarded page the CPU
-    /// checks the instruction there against it (Arm ARM, D8.4.1).
+    /// checks the instruction there against it (Arm ARM, D8.4, PSTATE.BTYPE).
     pub const BRANCH_TYPE: u64 = 0b11 << 10;
 
     /// A frame in which every field is zero.

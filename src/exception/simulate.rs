@@ -179,7 +179,7 @@ impl Op {
     }
 }
 
-/// Writes the link of a call, and returns PSTATE.BTYPE at the target of an indirect branch by register `rn` (D8.4.1).
+/// Writes the link of a call, and returns PSTATE.BTYPE at the target of an indirect branch by register `rn` (D8.4).
 fn branch_indirectly(kind: Indirect, rn: u8, frame: &mut TrapFrame, environment: &impl Environment) -> u64 {
     let pc = frame.pc;
     match kind {

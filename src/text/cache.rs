@@ -4,7 +4,7 @@
 //! The instruction cache need not see what is in the data cache, nor notice that memory has changed. So before memory
 //! that was written is executed, the data cache is cleaned to the point of unification; then the instruction cache is
 //! invalidated, by the address at which the memory is executed. A barrier completes each step (Arm ARM, B2.4.4 and
-//! D7.5.9.4).
+//! D7.5.9).
 //!
 //! CTR_EL0 gives the line sizes, and tells whether the maintenance is needed at all: where IDC or DIC is set, the
 //! hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.37), and only the barriers remain.

@@ -8,7 +8,7 @@
 //! 2. the data cache is cleaned to the point of unification, by the alias: data caches are physically tagged;
 //! 3. the instruction cache is invalidated, by the address that they are executed at;
 //! 4. barriers complete both, and this CPU refetches (Arm ARM, B2.4.4 "Concurrent modification and execution of
-//!    instructions", and the sequence in D7.5.9.4).
+//!    instructions", and D7.5.9).
 //!
 //! That is all for memory that no CPU executes yet ([`write`]). A CPU gets to an instruction there only through a
 //! context synchronization event: the exception of a breakpoint, or the end of [`patch`].
