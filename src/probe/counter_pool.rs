@@ -62,7 +62,7 @@ impl FreeCounters {
             (0..Cpu::COUNTS).rev().for_each(|index| self.add(Counters::in_states(index)));
             return Some(());
         }
-        // SAFETY: the size of the layout is not zero.
+        // SAFETY: the size of the layout is not zero: `block` has `STRIDE` bytes for each CPU.
         let block: NonNull<Counts> = NonNull::new(unsafe { alloc_zeroed(block()?) })?.cast();
         self.blocks += 1;
         for index in (0..COUNTS).rev() {

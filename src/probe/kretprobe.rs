@@ -154,8 +154,8 @@ impl KretprobeBuilder {
     ///
     /// A listing shows [`Mode::Lean`] then. All registers are saved instead, as for `handler`,
     ///
-    /// - if the code shows that something needs these registers, or cannot be followed: at the entry of the function,
-    ///   or after a direct call of it ([`Live`](crate::insn::Live)); or if not only calls lead to its first instruction
+    /// - if these registers are not known to be dead at the entry of the function, or after a direct call of it
+    ///   ([`Live`](crate::insn::Live)); or if a branch may lead to its first instruction
     ///   ([`NotEntry`](super::NotEntry));
     /// - if this probe does more at the entry than follow the call: it has an entry handler, or private words;
     /// - if the function has other enabled probes at its first instruction, except for a

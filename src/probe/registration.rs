@@ -114,8 +114,8 @@ impl Registration {
     /// Returns the number of calls in progress that a return probe follows. [`hits`](Self::hits) and
     /// [`missed`](Self::missed), if read after this, include the returns of all other calls.
     ///
-    /// While the probe is enabled, calls begin and end during the count, so the result may be that of no moment. Within
-    /// an entry handler, its own call counts, too.
+    /// While the probe is enabled, calls begin and end during the count, so the result may never have been right at any
+    /// one time. Within an entry handler, its own call counts, too.
     #[must_use]
     pub fn active(&self) -> u32 {
         self.probe.active()

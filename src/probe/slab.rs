@@ -1,8 +1,8 @@
 //! A slab allocator for values of which there is one for each probe or point. A value never moves.
 //!
-//! A block is a header, followed by values. It is a page, so that the header is found from the address of any of them.
-//! Allocating and freeing a place takes a few instructions, whatever allocator the kernel has. An empty block is
-//! returned to that allocator.
+//! A block is a header, followed by values. A block is a page, so that its header is found from the address of any of
+//! its values. Allocating and freeing a place takes a few instructions, whatever allocator the kernel has. An empty
+//! block is returned to that allocator.
 //!
 //! The first block is smaller: it is only as large as two values, so that a kernel with one probe does not pay for
 //! pages. Two, because a point is replaced by a new point before it is freed.
@@ -145,7 +145,7 @@ impl<T> Slab<T> {
     #[cold]
     fn grow(&mut self) -> Option<()> {
         let (layout, places) = if self.small.is_null() { (Self::SMALL, Self::FEW) } else { (BLOCK, Self::PLACES) };
-        // SAFETY: the size of the layout is not zero.
+        // SAFETY: the size of the layout is not zero: both layouts have room for the header.
         let block = unsafe { alloc(layout) }.cast::<Block>();
         if block.is_null() {
             return None;

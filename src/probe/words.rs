@@ -47,7 +47,7 @@ impl CpuWords {
     ///
     /// [`OutOfMemory`] if there is no memory for them.
     pub fn new() -> Result<Self, OutOfMemory> {
-        // SAFETY: the size of the layout is not zero.
+        // SAFETY: the size of the layout is not zero: `block` has `STRIDE` bytes for each CPU.
         let first = NonNull::new(unsafe { alloc_zeroed(block()?) }).ok_or(OutOfMemory)?;
         // Exposed, because snippets reach the words by a computed address.
         first.as_ptr().expose_provenance();

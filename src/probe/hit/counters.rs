@@ -2,8 +2,8 @@
 //!
 //! Every CPU counts in memory of its own. So a hit costs a load, an addition and a store, and CPUs that hit the same
 //! probe do not take a cache line from each other. The counts of CPU `n` lie `n` times [`STRIDE`] bytes after those of
-//! CPU 0, and so does its state after that of CPU 0: every CPU finds them at the same distance from its state.
-//! The counts of the first probes are a part of the states. `probe::counter_pool` allocates those of the others.
+//! CPU 0, and so does its state after that of CPU 0: every CPU finds them at the same distance from its state. The
+//! counts of the first probes are a part of the states. `probe::counter_pool` allocates the others.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU64;

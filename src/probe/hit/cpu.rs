@@ -49,7 +49,7 @@ pub struct Cpu {
     /// What the CPU knows of its watchpoints.
     #[cfg(feature = "watchpoints")]
     pub(in crate::probe) watchpoints: WatchpointState,
-    /// The counts and spares of the first probes, in what is left of the memory of the state.
+    /// The counts and spares of the first probes, in the rest of the memory of the state.
     counts: [Counts; Cpu::COUNTS],
 }
 

@@ -54,7 +54,7 @@ pub(crate) unsafe fn disable<'a>(probes: impl Iterator<Item = &'a Registration> 
 #[inline(always)]
 unsafe fn original(address: usize) -> Option<Word> {
     let point = TABLE.page(address)?.locked_point(address)?;
-    // SAFETY: only the holder of the registry's lock withdraws and frees points.
+    // SAFETY: only the holder of the registry's lock, which is the caller (see # Safety), withdraws and frees points.
     let point = unsafe { point.as_ref() };
     let is_idle = point.armed_probes().iter().all(|armed| !armed.probe.enabled.load(Relaxed));
     is_idle.then_some(Word { address, words: [point.word] })

@@ -148,7 +148,7 @@ pub(super) fn find(pc: usize) -> Option<Origin> {
     match kind {
         Cell::Slot => {
             let instruction = match text::read(cell.start + 4) {
-                // SAFETY: the caller has masked interrupts.
+                // SAFETY: `find` is only called with interrupts masked.
                 insn::BRK_STEP => unsafe { table::stepped_in(cell.start) }?,
                 word => encode::branch_target(word, cell.start as u64 + 4)?.wrapping_sub(4) as usize,
             };

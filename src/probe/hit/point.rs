@@ -280,7 +280,7 @@ impl ArmedProbe {
     }
 }
 
-// SAFETY: only the holder of the registry's lock uses the entry.
+// SAFETY: all fields but `registered` are `Send`, and only the holder of the registry's lock uses that one.
 unsafe impl Send for Point {}
 
 // SAFETY: it is a shared reference to a `Probe`, which is `Sync`, as the check below shows.

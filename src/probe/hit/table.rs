@@ -1,4 +1,4 @@
-//! Maps an address to its probe point, in the same few loads however many probes there are.
+//! Maps an address to its probe point, by a few loads, whose number does not depend on the number of probes.
 //!
 //! The probed text is one range, and A64 instructions are words at multiples of four, so the address is the index. One
 //! array has an entry for each page of the text; each page that has ever had a probe has an array with a cell for each

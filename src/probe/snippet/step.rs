@@ -12,7 +12,7 @@ pub enum Step {
     Instruction(u32),
     /// An instruction that does the same at any address, but loads, and may take a data abort. After an abort the
     /// snippet goes on at the handler, as for [`Call`](Self::Call). It is allowed where interrupts are masked, or in a
-    /// snippet that does not mask them anywhere.
+    /// snippet that does not mask them anywhere, but not in a snippet with a [`Hold`](Self::Hold).
     Load(u32),
     /// Loads into this register the operand that the probe was given together with the snippet.
     Operand(u8),

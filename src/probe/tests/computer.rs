@@ -78,7 +78,7 @@ fn memory() -> usize {
 /// Allocates pages of zeroes with room for `length` bytes, which are never freed.
 fn pages(length: usize) -> Option<NonNull<u8>> {
     let layout = Layout::from_size_align(length.next_multiple_of(PAGE), PAGE).ok()?;
-    // SAFETY: the size of the layout is not zero.
+    // SAFETY: the size of the layout is not zero, because the callers ask for at least a page.
     NonNull::new(unsafe { alloc_zeroed(layout) })
 }
 

@@ -327,7 +327,7 @@ fn a_probe_misses_no_hit_that_began_before_it_was_armed() {
     let found = std::ptr::from_ref(point()).cast_mut();
     // SAFETY: the point is that of the function, and begins with its first armed probe.
     unsafe { CallArguments::with(&frame, found.cast(), point().lean) };
-    // SAFETY: the point is that of the function.
+    // SAFETY: `found` is the point in the cell of the function.
     assert_eq!(unsafe { hit::returns::kprobes_entered(found, OUTSIDE, frame.sp) }, OUTSIDE);
     assert_eq!((needs_all_registers.hits(), needs_all_registers.missed()), (0, 0));
 }

@@ -15,8 +15,8 @@ pub(super) const EXITS: usize = 8;
 const WORDS: usize = 48;
 /// A sequence ends after this many instructions: the architecture asks for less (B2.17.5: 128 bytes).
 const LENGTH: u64 = 40;
-/// What is further away from the load-exclusive than this, in bytes, belongs to no sequence, and is not read: a word
-/// that no CPU executes may look like a branch to where no memory is.
+/// The largest distance from the load-exclusive, in bytes, at which an instruction is read. An instruction beyond
+/// belongs to no sequence: a word that no CPU executes may look like a branch to an address without memory.
 const REACH: u64 = 4096;
 
 /// A list of addresses of limited length, each contained once. Its room is not on the stack, where it would be cleared
