@@ -18,7 +18,7 @@ start_on_raspi3b:
 1:  mrs     x0, currentel
     cmp     x0, #0b11 << 2
     b.ne    2f
-    mov     x0, #0x5b1                  // SCR_EL3: RW, HCE, SMD, NS, and what is always 1
+    mov     x0, #0x5b1                  // SCR_EL3: RW, HCE, SMD, NS, and the RES1 bits
     msr     scr_el3, x0
     mov     x0, #0x3c9                  // EL2 with SP_EL2, everything masked
     msr     spsr_el3, x0
@@ -30,7 +30,7 @@ start_on_raspi3b:
     mov     x0, #0b11                   // CNTHCTL_EL2: EL1 reads the counter and has the timer
     msr     cnthctl_el2, x0
     msr     cntvoff_el2, xzr
-    mov     x0, #0x0800                 // SCTLR_EL1: what is always 1
+    mov     x0, #0x0800                 // SCTLR_EL1: the RES1 bits
     movk    x0, #0x30d0, lsl #16
     msr     sctlr_el1, x0
     mov     x0, #0x3c5                  // EL1 with SP_EL1, everything masked

@@ -29,7 +29,7 @@ context_switch:
     add     x0, x1, #{TASK_CONTEXT}
     ldr     x9, [x0, #{CONTEXT_SP}]
     // Another CPU may have mapped the stack. Its stores to the tables are complete, but this CPU may have translated
-    // the address before it knew of the task, and would fault on that (Arm ARM, D8.17.1).
+    // the address before it knew of the task, and would fault on that (Arm ARM, D8.17).
     isb
     // Stack and identity change together: a probe between these two would be charged to the wrong task.
     mov     sp, x9

@@ -85,6 +85,6 @@ pub fn power_off() -> ! {
             core::hint::spin_loop();
         }
     }
-    // SAFETY: SYSTEM_OFF, which does not return.
+    // SAFETY: the hypervisor call is SYSTEM_OFF of PSCI, which does not return.
     unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }
 }
