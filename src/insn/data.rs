@@ -85,7 +85,7 @@ fn literal(word: u32, at: u64) -> Option<Range<u64>> {
     Some(start..start.wrapping_add(size))
 }
 
-/// Returns whether `word` is in the group of literal loads (C4.1.94). Used to skip all other words quickly.
+/// Returns whether `word` is in the group of literal loads (C4.1.88). Used to skip all other words quickly.
 const fn is_literal(word: u32) -> bool {
     word & 0x3b00_0000 == 0x1800_0000
 }
@@ -130,12 +130,12 @@ fn table(at: u64, function: Range<u64>, read: impl Fn(u64) -> u32) -> Option<u64
     None
 }
 
-/// Returns whether `word` is a load or store whose base is register `rn` (C4.1.94).
+/// Returns whether `word` is a load or store whose base is register `rn` (C4.1.88).
 const fn accesses_by(word: u32, rn: u8) -> bool {
     word & 0x0a00_0000 == 0x0800_0000 && !is_literal(word) && word >> 5 & 31 == rn as u32
 }
 
-/// Returns whether `word` is a data processing instruction (C4.1.92, C4.1.95) with the result in register `rd`.
+/// Returns whether `word` is a data processing instruction (C4.1.86, C4.1.89) with the result in register `rd`.
 const fn computes(word: u32, rd: u8) -> bool {
     let is_processing = matches!(word >> 25 & 0b1111, 0b1000 | 0b1001 | 0b0101 | 0b1101);
     is_processing && word & 31 == rd as u32

@@ -14,7 +14,7 @@ use super::encode::compute::Binary;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are the operands of the instruction that each variant names")]
 pub enum Instruction {
-    /// ADD and SUB (immediate) (C4.1.92). Number 31 is the stack pointer.
+    /// ADD and SUB (immediate) (C4.1.86). Number 31 is the stack pointer.
     AddImmediate { rd: u8, rn: u8, addend: i64 },
     /// CMP (immediate). Number 31 is the stack pointer.
     CompareImmediate { rn: u8 },
@@ -28,7 +28,7 @@ pub enum Instruction {
     ShiftRight { rd: u8, rn: u8, signed: bool, right: u8 },
     /// All other UBFM and SBFM: a field of bits.
     Extract { rd: u8, rn: u8 },
-    /// A computation with two registers, of which the second is shifted (C4.1.95).
+    /// A computation with two registers, of which the second is shifted (C4.1.89).
     Binary { how: Binary, rd: u8, rn: u8, rm: u8, shift: Shift },
     /// MADD and MSUB.
     MultiplyAdd { rd: u8, rn: u8, rm: u8, ra: u8, subtracts: bool },
@@ -38,7 +38,7 @@ pub enum Instruction {
     Select { rd: u8, rn: u8, rm: u8, condition: u8, increments: bool },
     /// CCMP (register) that clears the flags if its condition does not hold.
     CompareIf { rn: u8, rm: u8 },
-    /// LDR, LDRB, LDRH, LDRSW and their kin, with an unsigned offset in bytes (C4.1.94). Number 31 is the stack pointer
+    /// LDR, LDRB, LDRH, LDRSW and their kin, with an unsigned offset in bytes (C4.1.88). Number 31 is the stack pointer
     /// in `rn`, as in all loads and stores.
     Load { rt: u8, rn: u8, offset: u64, size: LoadSize },
     /// The same with a register for the offset, shifted or extended.
@@ -90,7 +90,7 @@ impl Instruction {
     }
 }
 
-/// C4.1.92, Data processing -- immediate, 64 bits.
+/// C4.1.86, Data processing -- immediate, 64 bits.
 fn immediate(word: u32) -> Option<Instruction> {
     let (rd, rn, sets_flags) = (number(word, 0), number(word, 5), bit(word, 29));
     Some(match (field(word, 25, 23), field(word, 30, 29)) {
@@ -129,7 +129,7 @@ fn immediate(word: u32) -> Option<Instruction> {
     })
 }
 
-/// C4.1.95, Data processing -- register, 64 bits: logical, add and subtract (shifted register).
+/// C4.1.89, Data processing -- register, 64 bits: logical, add and subtract (shifted register).
 fn shifted(word: u32) -> Option<Instruction> {
     let how = match (bit(word, 24), bit(word, 21), field(word, 30, 29)) {
         (false, false, 0b00) => Binary::And,
@@ -149,7 +149,7 @@ fn shifted(word: u32) -> Option<Instruction> {
     Some(Instruction::Binary { how, rd: number(word, 0), rn: number(word, 5), rm: number(word, 16), shift })
 }
 
-/// C4.1.95, Data processing -- register, 64 bits: those with bit 28 set.
+/// C4.1.89, Data processing -- register, 64 bits: those with bit 28 set.
 fn computed(word: u32) -> Option<Instruction> {
     let (rd, rn, ra, rm) = (number(word, 0), number(word, 5), number(word, 10), number(word, 16));
     let binary = |how| Some(Instruction::Binary { how, rd, rn, rm, shift: Shift::Left(0) });
@@ -174,7 +174,7 @@ fn computed(word: u32) -> Option<Instruction> {
     }
 }
 
-/// C4.1.94, Loads and stores of general registers.
+/// C4.1.88, Loads and stores of general registers.
 fn memory(word: u32) -> Option<Instruction> {
     let (rt, rn, rt2) = (number(word, 0), number(word, 5), number(word, 10));
     let size = field(word, 31, 30);

@@ -179,13 +179,13 @@ pub const fn add_to(rs: u8, rn: u8) -> u32 {
     0xf820_001f | (rs as u32) << 16 | (rn as u32) << 5
 }
 
-/// `mrs xt, daif` (C6.2, MRS; C5.2.2).
+/// `mrs xt, daif` (C6.2, MRS; C5.2, DAIF).
 #[must_use]
 pub const fn read_daif(rt: u8) -> u32 {
     0xd53b_4220 | rt as u32
 }
 
-/// `msr daif, xt` (C6.2, MSR (register); C5.2.2).
+/// `msr daif, xt` (C6.2, MSR (register); C5.2, DAIF).
 #[must_use]
 pub const fn write_daif(rt: u8) -> u32 {
     0xd51b_4220 | rt as u32

@@ -271,7 +271,7 @@ fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
 }
 
 /// Returns true for every load-exclusive and store-exclusive, and false for most other words, by one test: the groups
-/// of exclusives, ordered accesses and unprivileged accesses with o2 clear (C4.1.94). The oracle calls it for every
+/// of exclusives, ordered accesses and unprivileged accesses with o2 clear (C4.1.88). The oracle calls it for every
 /// word. So a function for whose words it returns false has no sequences.
 #[must_use]
 pub const fn may_be_load(word: u32) -> bool {

@@ -38,7 +38,7 @@ impl Linkage {
                 _ => Self::Next,
             };
         }
-        // System instructions, hints among them (C4.1.93).
+        // System instructions, hints among them (C4.1.87).
         if is_exception_or_system(word) && word >> 24 == 0xd5 {
             return Self::Next;
         }

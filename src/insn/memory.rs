@@ -45,7 +45,7 @@ pub(super) const fn signed(word: u32, low: u32, length: u32) -> i64 {
     ((word << (32 - low - length)).cast_signed() >> (32 - length)) as i64
 }
 
-/// Returns whether the word is an exclusive access, and which (C4.1.94, load/store exclusive).
+/// Returns whether the word is an exclusive access, and which (C4.1.88, load/store exclusive).
 #[inline(always)]
 #[must_use]
 pub const fn exclusive(word: u32) -> Option<Exclusive> {

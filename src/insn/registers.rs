@@ -226,7 +226,7 @@ const fn indirect(kind: Indirect, target: Registers) -> RegisterAccess {
     if matches!(kind, Indirect::Call) { branch.writes(LINK) } else { branch }
 }
 
-/// Data processing (immediate), without the instructions that read the program counter (C4.1.92).
+/// Data processing (immediate), without the instructions that read the program counter (C4.1.86).
 const fn immediate(word: u32) -> RegisterAccess {
     let (rd, rn) = (at(word, 0), at(word, 5));
     let access = RegisterAccess::NONE.writes(rd);
@@ -243,7 +243,7 @@ const fn immediate(word: u32) -> RegisterAccess {
     }
 }
 
-/// System instructions (C4.1.94).
+/// System instructions (C4.1.87).
 const fn system(word: u32) -> RegisterAccess {
     /// op0 to op2 of NZCV. The lowest bit of op0 is that of the group.
     const NZCV: u32 = 0b101_1010_0001_0000;
@@ -297,7 +297,7 @@ const fn hint(number: u32) -> RegisterAccess {
     }
 }
 
-/// Data processing (register) (C4.1.95).
+/// Data processing (register) (C4.1.89).
 const fn register(word: u32) -> RegisterAccess {
     let (rd, rn, rm) = (at(word, 0), at(word, 5), at(word, 16));
     let access = RegisterAccess::NONE.reads(rn.with(rm)).writes(rd);
@@ -331,7 +331,7 @@ const fn register(word: u32) -> RegisterAccess {
     }
 }
 
-/// Floating point and vectors: a general register, if there is one, is in the place of the first operand (C4.1.96).
+/// Floating point and vectors: a general register, if there is one, is in the place of the first operand (C4.1.90).
 const fn vector(word: u32) -> RegisterAccess {
     RegisterAccess::NONE.reads(at(word, 5).with(FLAGS))
 }
@@ -346,7 +346,7 @@ const fn exclusive(word: u32) -> RegisterAccess {
     }
 }
 
-/// Loads and stores, without exclusives and literals (C4.1.94).
+/// Loads and stores, without exclusives and literals (C4.1.88).
 const fn memory(word: u32) -> RegisterAccess {
     let is_vector = bit(word, 26);
     let access = RegisterAccess::NONE.reads(at(word, 5));

@@ -219,7 +219,7 @@ const fn is_multiply_accumulate(word: u32) -> bool {
     word >> 24 == 0x9b && matches!(word >> 21 & 0b111, 0b000 | 0b001 | 0b101) && word >> 10 & 31 != ZERO_REGISTER
 }
 
-/// Returns whether indirect branches of some kind may lead to `word` in a guarded page (D8.4.1): PACIASP, PACIBSP, BTI
+/// Returns whether indirect branches of some kind may lead to `word` in a guarded page (D8.4): PACIASP, PACIBSP, BTI
 /// c, BTI j and BTI jc. BTI without a target allows none.
 const fn is_landing_pad(word: u32) -> bool {
     matches!(word, 0xd503_233f | 0xd503_237f | 0xd503_245f | 0xd503_249f | 0xd503_24df)

@@ -33,7 +33,7 @@ pub enum Synchronization {
 #[must_use]
 pub const fn synchronization(word: u32) -> Option<Synchronization> {
     match classify(word) {
-        // C4.1.94, Load/store exclusive: o0, bit 15, is acquire or release.
+        // C4.1.88, Load/store exclusive: o0, bit 15, is acquire or release.
         Verdict::Reject(Reason::LoadExclusive) => Some(Synchronization::LoadExclusive { acquire: bit(word, 15) }),
         Verdict::Reject(Reason::StoreExclusive) => Some(Synchronization::StoreExclusive { status: number(word, 16) }),
         Verdict::Reject(_) => None,
@@ -51,7 +51,7 @@ const fn is_atomic(word: u32) -> bool {
     field(word, 29, 28) == 0b11 && !bit(word, 24) && bit(word, 21) && field(word, 11, 10) == 0
 }
 
-/// Loads and stores of general registers (C4.1.94), without exclusives.
+/// Loads and stores of general registers (C4.1.88), without exclusives.
 const fn memory(word: u32) -> Option<Synchronization> {
     let (load, acquires) = (bit(word, 22), bit(word, 23));
     match (field(word, 29, 28), bit(word, 24), bit(word, 21), field(word, 11, 10)) {
@@ -73,7 +73,7 @@ const fn memory(word: u32) -> Option<Synchronization> {
     }
 }
 
-/// Hints and barriers (C4.1.93).
+/// Hints and barriers (C4.1.87).
 const fn barrier(word: u32) -> Option<Synchronization> {
     match (field(word, 31, 12), field(word, 11, 8), field(word, 7, 5)) {
         // WFET, WFIT; YIELD, WFE, WFI; ISB.

@@ -72,7 +72,7 @@ pub const fn may_branch(word: u32) -> bool {
 }
 
 /// Returns whether the word is an instruction that generates an exception, a hint, or another system instruction
-/// (C4.1.93): BRK and NOP are.
+/// (C4.1.87): BRK and NOP are.
 #[inline(always)]
 #[must_use]
 pub const fn is_exception_or_system(word: u32) -> bool {

@@ -264,13 +264,13 @@ pub const fn store_release(rt: u8, rn: u8) -> u32 {
     0xc89f_fc00 | registers(rt, rn, 0)
 }
 
-/// `mrs xt, tpidr_el1` (C6.2, MRS; D24.2.143).
+/// `mrs xt, tpidr_el1` (C6.2, MRS).
 #[must_use]
 pub const fn read_thread(rt: u8) -> u32 {
     0xd538_d080 | rt as u32
 }
 
-/// `mrs xt, cntvct_el0` (C6.2, MRS; D24.12.29).
+/// `mrs xt, cntvct_el0` (C6.2, MRS).
 #[must_use]
 pub const fn read_counter(rt: u8) -> u32 {
     0xd53b_e040 | rt as u32
