@@ -43,7 +43,7 @@ pub struct CallArguments {
     /// code.
     cpu: *const Cpu,
     armed: Cell<*const ArmedProbe>,
-    /// Where the routine returns to; 0 if the arguments were filled from a trap frame.
+    /// The address in the stub that the routine returns to; 0 if the arguments were filled from a trap frame.
     link: u64,
     /// PSTATE.DAIF of the probed code, at its position in SPSR_EL1. If the arguments were filled from a trap frame: all
     /// of PSTATE.

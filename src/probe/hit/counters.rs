@@ -53,7 +53,7 @@ impl Counters {
     /// Sink for hits that belong to no probe. Never read.
     pub(crate) const SINK: Self = Self(Cpu::SINK);
 
-    /// Words that stay zero: where a pool has its spares before it gets places for them.
+    /// Words that stay zero: the places for spares of a pool that has not got its own yet.
     pub(crate) const NO_SPARE: Self = Self(Cpu::NO_SPARE);
 
     /// Returns the distance, in bytes, from the state of a CPU to its counts.

@@ -633,8 +633,8 @@ pub(crate) unsafe fn task_exited(calls: &TaskCalls) {
     }
 }
 
-/// Returns the true return address of a call in progress whose frame shows a trampoline: that of the call that began
-/// with a stack pointer of at least `floor`, on the same stack.
+/// Returns the true return address of a call in progress whose frame shows a trampoline. The call is the one on the
+/// same stack that began with the lowest stack pointer that is at least `floor`.
 ///
 /// Not inlined, because it has to lie in the region without probes.
 ///

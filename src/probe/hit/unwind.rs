@@ -66,8 +66,8 @@ pub(crate) fn restart(frame: &mut TrapFrame, read: impl Fn(u64) -> Option<u64>) 
     Some(Restart { address: origin.instruction, has_begun: origin.has_begun(pc) })
 }
 
-/// Returns the stack pointer with which a function was entered whose return has led to `pc`, in the trampoline before
-/// it has a frame, or at the first store of the routine for results. `sp` is the current stack pointer.
+/// Returns the stack pointer with which a function was entered that has just returned. `pc` is in the trampoline,
+/// before it has a frame, or at the first store of the routine for results. `sp` is the current stack pointer.
 #[inline]
 pub(crate) fn entered_with(pc: usize, sp: u64) -> u64 {
     let has_room = pc as u64 > trampoline::kretprobe_address() && !trampoline::result().contains(&pc);

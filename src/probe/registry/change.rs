@@ -49,8 +49,8 @@ type Lists = (Vec<Staged>, Vec<Word>);
 
 /// Makes the changes to the probes at `addresses`, which are sorted and distinct, take effect: together, or in smaller
 /// groups if there is no memory for lists of all, or for points beside these lists. Every CPU has been held since the
-/// call, unless there was no memory. Returns the first address for which there was none: nothing has changed there, and
-/// the change is pending.
+/// call, unless there was no memory. Returns the first address without memory for its change: nothing has changed
+/// there, and the change is pending.
 pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usize> {
     let mut failed = None;
     let (mut rest, mut size) = (addresses, addresses.len());
