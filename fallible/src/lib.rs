@@ -18,7 +18,7 @@
 //! | `String` as a `fmt::Write` | [`Text`] |
 //! | `sort`, `sort_by` | `sort_unstable`, `sort_unstable_by`, as the stable ones allocate; or [`sort_by`], [`sort_by_key`] |
 //!
-//! Crates that promise this run their tests on a failing heap, which the feature `failing` has.
+//! Crates that promise to return such errors run their tests on the failing heap of the feature `failing`.
 
 #![cfg_attr(not(any(test, feature = "failing")), no_std)]
 

@@ -58,8 +58,8 @@ impl Model {
 /// these, or the check fails. A mistake in the algorithm itself that takes more goes unseen.
 const USUAL_PREEMPTIONS: usize = 2;
 
-/// Checks that no model ever fails, and that one of them fails in some interleaving as soon as any ordering that they
-/// use in `files` is weakened, except for the orderings that are `unnoticed`.
+/// Checks that no model ever fails, and that for each ordering that the models use in `files`, one of them fails in
+/// some interleaving if the ordering is weakened. `unnoticed` lists the orderings for which none fails.
 ///
 /// Models are preempted at most [`USUAL_PREEMPTIONS`] times, and as often as they permit if the run is
 /// [thorough](is_thorough).

@@ -1,5 +1,5 @@
-//! What a kernel needs to change its own text, with probes or without: a writable alias of a page, and the other CPUs
-//! held. Everything here runs while text is changed, so all of it is, or is inlined into, code that is not probed.
+//! What a kernel needs to change its own text, with probes or without: a writable alias of a page, and a way to hold
+//! the other CPUs. All of it runs while text is changed, so it is code that is not probed, or inlined into such code.
 
 use core::arch::asm;
 use core::hint::spin_loop;
