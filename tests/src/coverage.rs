@@ -164,7 +164,7 @@ fn execute_exclusive(frame: &mut TrapFrame, monitor: &mut Option<(u64, u64)>) ->
             }
         }};
     }
-    // The masks select by size, and exclude pairs (C4.1.94).
+    // The masks select by size, and exclude pairs (C4.1.88).
     match word & 0xffa0_0000 {
         0x0800_0000 => access!(AtomicU8),
         0x4800_0000 => access!(AtomicU16),

@@ -7,7 +7,7 @@
 /// The maximum number of instructions to scan.
 const LENGTH: usize = 32;
 
-/// The masks that identify exclusive instructions (C4.1.94, load/store exclusive).
+/// The masks that identify exclusive instructions (C4.1.88, load/store exclusive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Masks {
     /// Without bit 23: LDAR counts as a load-exclusive, STLR and CAS as store-exclusives. Used by Linux up to 2025.

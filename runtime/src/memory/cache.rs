@@ -10,7 +10,7 @@ use aarch64_kprobes::cache;
 /// Cleans the data cache lines of `length` mapped bytes at the virtual address `address` to the point of coherency, and
 /// invalidates them.
 ///
-/// After that, reads see what is written to the memory past the caches (Arm ARM, D7.5.9.4). The maintenance is complete
+/// After that, reads see what is written to the memory past the caches (Arm ARM, D7.5.9). The maintenance is complete
 /// when this returns, before any later access.
 pub(crate) fn clean_to_coherency(address: usize, length: usize) {
     let line = cache::data_line();

@@ -12,7 +12,7 @@ const TABLE_OR_PAGE: u64 = 1 << 1;
 const READ_ONLY: u64 = 1 << 7;
 const INNER_SHAREABLE: u64 = 0b11 << 8;
 const ACCESSED: u64 = 1 << 10;
-/// GP: the CPU checks branch targets in the page (Arm ARM, D8.4.1). Without FEAT_BTI the bit is ignored.
+/// GP: the CPU checks branch targets in the page (Arm ARM, D8.4). Without FEAT_BTI the bit is ignored.
 const GUARDED: u64 = 1 << 50;
 const NOT_EXECUTABLE: u64 = 1 << 53;
 const NOT_EXECUTABLE_EL0: u64 = 1 << 54;

@@ -132,7 +132,7 @@ pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u
     let cpu = task::current_cpu();
     let entry = ALIAS_ENTRIES.get().and_then(|entries| entries.get(cpu));
     let reason = match (entry, table::translate(address)) {
-        // A valid entry is never replaced by another (Arm ARM, D8.17.1), and the outer call still uses this one.
+        // A valid entry is never replaced by another (Arm ARM, D8.17), and the outer call still uses this one.
         (Some(entry), _) if Descriptor(entry.load(Ordering::Relaxed)).is_valid() => {
             "a write through an alias began inside another one"
         }

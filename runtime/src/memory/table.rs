@@ -1,7 +1,7 @@
 //! The kernel's translation tables: mapping, unmapping and address translation.
 //!
 //! A valid entry is never replaced by another. [`map`] refuses to, and [`unmap`] makes the entry invalid and removes it
-//! from the TLBs of all CPUs first. So break-before-make (Arm ARM, D8.17.1) holds by construction.
+//! from the TLBs of all CPUs first. So break-before-make (Arm ARM, D8.17) holds by construction.
 //!
 //! Only tasks change tables, under a lock. Readers take no lock: the table walks of all CPUs, and functions like
 //! [`translate`], which run with interrupts masked or while CPUs are held. Tables are never freed, so a reader that has
