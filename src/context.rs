@@ -6,8 +6,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 #[cfg(target_os = "none")]
-use crate::platform;
-use crate::platform::{CpuState, TaskCalls};
+use crate::kernel;
+use crate::probe::hit::cpu::Cpu as CpuState;
+use crate::probe::hit::list::TaskCalls;
 
 /// What the engine and the trace layer need to know of the current CPU and task: the engine's state of the CPU, the
 /// CPU's number, the task's number and name, and the task's calls. The defaults of
@@ -87,7 +88,7 @@ impl Context {
     /// If `cpu` is not below [`Platform::cpus`](crate::platform::Platform::cpus).
     #[cfg(target_os = "none")]
     pub unsafe fn install(&'static self, cpu: usize) {
-        assert!(cpu < platform::cpus(), "the `Platform` says that fewer CPUs run");
+        assert!(cpu < kernel::cpus(), "the `Platform` says that fewer CPUs run");
         self.cpu.store(core::ptr::from_ref(CpuState::of(cpu)).cast_mut(), Relaxed);
         self.cpu_number.store(cpu, Relaxed);
         // SAFETY: the caller guarantees that nothing else uses TPIDR_EL1 (see # Safety), and `self` lives forever.

@@ -253,7 +253,7 @@ pub fn check() -> Result<(), EmbeddingError> {
     if cfg!(kprobes_unoptimized) {
         return Err(EmbeddingError::Unoptimized);
     }
-    let text = crate::platform::text();
+    let text = crate::kernel::text();
     if text.is_empty() || !text.start.is_multiple_of(4) || !text.end.is_multiple_of(4) {
         return Err(EmbeddingError::Text { text });
     }
@@ -271,7 +271,7 @@ pub fn check() -> Result<(), EmbeddingError> {
 /// The first mistake that it finds.
 #[cfg(target_os = "none")]
 pub(crate) fn check_executable(memory: usize) -> Result<(), EmbeddingError> {
-    check_reach(memory, &crate::platform::text())?;
+    check_reach(memory, &crate::kernel::text())?;
     target::check_alias_of(memory)?;
     crate::text::write(&[crate::text::Words { address: memory, words: [BTI_C, RET] }]);
     // SAFETY: the alias through which `write` has stored both instructions was found to be of this memory, and the
@@ -345,7 +345,7 @@ mod target {
     use crate::event::{self, site};
     use crate::exception::nofault;
     use crate::probe::CpuState;
-    use crate::{exception, interrupts, platform, probe};
+    use crate::{exception, interrupts, kernel, probe};
 
     /// Checks the regions, this CPU, and the writable alias of the word at `address`, which is in the text.
     pub(super) fn check(address: usize) -> Result<(), EmbeddingError> {
@@ -357,11 +357,11 @@ mod target {
         if let Some(function) = outside(&[probe::hit::function_of_a_trait()], &region) {
             return Err(EmbeddingError::Mangling { function, region });
         }
-        if let Some(function) = outside(&platform::at_a_hit(), &region) {
+        if let Some(function) = outside(&kernel::at_a_hit(), &region) {
             return Err(EmbeddingError::PlatformOutside { function, region });
         }
         let sites = site::all().iter().map(|site| (site.instruction(), site.block()));
-        super::check_sites(sites, &region, &platform::text())?;
+        super::check_sites(sites, &region, &kernel::text())?;
         super::check_names(event::all())?;
         check_cpu()?;
         if !nofault::receives_exceptions() {
@@ -370,7 +370,7 @@ mod target {
             unsafe { asm!("mrs {}, vbar_el1", out(reg) vectors, options(nomem, nostack, preserves_flags)) };
             return Err(EmbeddingError::NoVector { vectors });
         }
-        let text = platform::text();
+        let text = kernel::text();
         for address in [text.start, text.end - 4] {
             // SAFETY: by the contract of `Platform::text` there is text, and no device register.
             unsafe { nofault::read::<u32>(address) }.map_err(|_| EmbeddingError::NotReadable { address })?;
@@ -383,7 +383,7 @@ mod target {
         let mut result = Ok(());
         // Masked, because an alias belongs to one CPU.
         interrupts::with_masked(|| {
-            platform::with_writable(address, 4, &mut |writable| result = check_alias(address, writable.addr()));
+            kernel::with_writable(address, 4, &mut |writable| result = check_alias(address, writable.addr()));
         });
         result
     }
@@ -398,7 +398,7 @@ mod target {
         let register: usize;
         // SAFETY: reads a register.
         unsafe { asm!("mrs {}, tpidr_el1", out(reg) register, options(nomem, nostack, preserves_flags)) };
-        let address = register.wrapping_add(platform::cpu_offset().into());
+        let address = register.wrapping_add(kernel::cpu_offset().into());
         if register == 0 || !address.is_multiple_of(8) {
             return Err(EmbeddingError::NoContext { register });
         }
@@ -407,7 +407,7 @@ mod target {
         // engine, it stops at the exception.
         let word =
             unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
-        let is_state = (0..platform::cpus()).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);
+        let is_state = (0..kernel::cpus()).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);
         if is_state { Ok(()) } else { Err(EmbeddingError::NotCpuState { address, word }) }
     }
 

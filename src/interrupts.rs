@@ -15,7 +15,7 @@ pub fn are_masked() -> bool {
     let daif: u64;
     // SAFETY: reads PSTATE.DAIF.
     unsafe { core::arch::asm!("mrs {}, daif", out(reg) daif, options(nomem, nostack, preserves_flags)) };
-    daif & crate::exception::TrapFrame::IRQ_MASKED != 0
+    daif & crate::exception::frame::TrapFrame::IRQ_MASKED != 0
 }
 
 /// Calls `f` with all of PSTATE.DAIF masked, as in the hit path.

@@ -97,6 +97,7 @@ pub mod event;
 pub mod exception;
 pub mod insn;
 mod interrupts;
+mod kernel;
 pub mod platform;
 pub mod probe;
 mod text;

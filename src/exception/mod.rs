@@ -20,21 +20,20 @@
 pub mod frame;
 pub mod nofault;
 pub(crate) mod simulate;
+pub(crate) mod syndrome;
 #[cfg(target_os = "none")]
 mod vector;
 
 pub use frame::TrapFrame;
+pub use syndrome::{BRK_KPROBE, BRK_LEAVE, BRK_STEPPED};
 
-use crate::insn::Fault;
+use simulate::Fault;
+use syndrome::{
+    EC_BRANCH_TARGET, EC_BREAKPOINT, EC_BRK64, EC_DATA_ABORT, EC_SHIFT, EC_STEP, EC_UNKNOWN, EC_WATCHPOINT,
+    INSTRUCTION_32_BIT, ISS_BRK_COMMENT,
+};
+
 use crate::probe::hit::{self, Breakpoint};
-
-/// The immediate of the breakpoint at a probe point: `brk #0x4`, as in Linux (`asm/brk-imm.h`).
-pub const BRK_KPROBE: u16 = 0x4;
-/// The immediate of the breakpoint that follows an instruction in its slot: `brk #0x6`.
-pub const BRK_STEPPED: u16 = 0x6;
-/// The immediate of the breakpoint with which a hit that took no exception resumes at another address or stack pointer:
-/// `brk #0x5`.
-pub const BRK_LEAVE: u16 = 0x5;
 
 /// What the kernel has to do about an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,19 +56,6 @@ pub enum Outcome {
         far: u64,
     },
 }
-
-/// ESR_EL1 (Arm ARM, D24.2.40): the class of the exception is in bits 31 to 26, bit 25 is set for 32-bit instructions.
-const EC_SHIFT: u32 = 26;
-const EC_UNKNOWN: u64 = 0x00;
-const EC_BRANCH_TARGET: u64 = 0x0d;
-const EC_DATA_ABORT: u64 = 0x25;
-pub(crate) const EC_BREAKPOINT: u64 = 0x31;
-pub(crate) const EC_STEP: u64 = 0x33;
-pub(crate) const EC_WATCHPOINT: u64 = 0x35;
-const EC_BRK64: u64 = 0x3c;
-const INSTRUCTION_32_BIT: u64 = 1 << 25;
-/// The immediate of a BRK is in the low half of the syndrome.
-const ISS_BRK_COMMENT: u64 = 0xffff;
 
 /// Handles a synchronous exception that the kernel has taken from its own exception level, if it belongs to a probe.
 ///

@@ -8,8 +8,8 @@ use core::mem::MaybeUninit;
 #[cfg(target_os = "none")]
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::TrapFrame;
-use crate::insn::Key;
+use super::frame::TrapFrame;
+use crate::insn::op::Key;
 
 /// An address cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

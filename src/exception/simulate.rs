@@ -3,8 +3,8 @@
 //! It runs inside the breakpoint exception, in the closed region: it takes no lock, allocates nothing and has no
 //! path that panics. Register numbers go through the frame's accessors, which know the zero register.
 
-use super::TrapFrame;
-use crate::insn::{Indirect, Key, Literal, Modifier, Op};
+use super::frame::TrapFrame;
+use crate::insn::op::{Indirect, Key, Literal, Modifier, Op};
 
 /// What a simulated instruction needs besides the frame: memory, keys, and properties of the CPU.
 pub trait Environment {

@@ -9,12 +9,12 @@ pub mod compute;
 use core::fmt;
 
 use super::op::Literal;
-use crate::exception;
+use crate::exception::syndrome;
 
 /// The breakpoint at a probe point.
-pub const BRK_KPROBE: u32 = brk(exception::BRK_KPROBE);
+pub const BRK_KPROBE: u32 = brk(syndrome::BRK_KPROBE);
 /// The breakpoint after the instruction in an out-of-line slot.
-pub const BRK_STEP: u32 = brk(exception::BRK_STEPPED);
+pub const BRK_STEP: u32 = brk(syndrome::BRK_STEPPED);
 /// `msr daifset, #15` (C6.2, MSR (immediate)).
 pub const MASK_INTERRUPTS: u32 = 0xd503_4fdf;
 

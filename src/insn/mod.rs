@@ -48,7 +48,7 @@ mod exclusive;
 mod linkage;
 mod liveness;
 mod memory;
-mod op;
+pub(crate) mod op;
 mod registers;
 mod relocate;
 mod resolve;

@@ -29,10 +29,10 @@
 use core::fmt;
 use core::ops::Range;
 
-use super::Guard;
 use super::encode::{self, Code, OutOfRange};
 use super::op::{Indirect, Op};
 use super::verdict::{Reason, Verdict};
+use crate::exception::simulate::Guard;
 
 /// The largest number of words of a copy: four for an address, and a branch.
 pub const MAX_WORDS: usize = 5;

@@ -5,12 +5,12 @@
 //! instruction that needs more of the machine (an authenticated or checked branch target, an extension, the interrupt
 //! masks) is not resolved, and left to [`Op::simulate`](super::Op::simulate). Both must agree.
 
-use super::Guard;
 use super::op::{Indirect, Literal, Op};
+use crate::exception::simulate::Guard;
 #[cfg(test)]
-use {
-    super::{Environment, holds},
-    crate::exception::TrapFrame,
+use crate::exception::{
+    frame::TrapFrame,
+    simulate::{Environment, holds},
 };
 
 /// What remains to be done for an instruction.

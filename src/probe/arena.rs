@@ -11,7 +11,7 @@ use core::ops::Range;
 
 pub(super) use super::hit::origin::Cell;
 use super::hit::{origin, snippet_cell, stub};
-use crate::platform;
+use crate::kernel;
 use crate::text::{self, CodeMemory, Words};
 
 /// Bytes of executable memory that are requested from the kernel at a time.
@@ -120,7 +120,7 @@ impl Arena {
     #[cfg(target_os = "none")]
     pub(super) fn spare(&mut self) -> Option<usize> {
         if self.spare.is_none() {
-            self.spare = platform::allocate_executable(PIECE, false);
+            self.spare = kernel::allocate_executable(PIECE, false);
         }
         self.spare
     }
@@ -286,7 +286,7 @@ impl Cells {
     fn piece(&self, spare: &mut Option<usize>) -> Option<Range<usize>> {
         let known = origin::prepare(self.kind)?;
         let spare = if self.guarded { None } else { spare.take() };
-        let piece = spare.or_else(|| platform::allocate_executable(PIECE, self.guarded))?;
+        let piece = spare.or_else(|| kernel::allocate_executable(PIECE, self.guarded))?;
         origin::add(known, piece..piece + PIECE);
         Some(piece..piece + PIECE / self.kind.size() * self.kind.size())
     }

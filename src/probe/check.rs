@@ -11,7 +11,7 @@ use crate::event::site::{self, EventSite};
 use crate::insn::{
     self, Data, Live, Reason, Registers, ScratchPreservers, ScratchResults, Sequences, Survey, Verdict, encode,
 };
-use crate::{interrupts, platform, text};
+use crate::{interrupts, kernel, text};
 
 /// The smallest translation granule.
 const PAGE: usize = 4096;
@@ -64,7 +64,7 @@ impl Checker {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            text: platform::text(),
+            text: kernel::text(),
             blacklist: blacklist(),
             function: 0..0,
             sequences: None,
@@ -94,7 +94,7 @@ impl Checker {
             return Err(ProbeError::Blacklisted { address });
         }
         if !self.function.contains(&address) {
-            let function = platform::function(address).filter(|function| self.is_in_text(function, address));
+            let function = kernel::function(address).filter(|function| self.is_in_text(function, address));
             let Some(function) = function else { return Err(ProbeError::NoFunction { address }) };
             // If looking over the new function fails, the fields must not be taken for those of the old one.
             self.function = 0..0;
@@ -103,7 +103,7 @@ impl Checker {
         if let Some(reader) = self.data.as_ref().and_then(|data| data.reader(address as u64)) {
             return Err(ProbeError::Data { address, reader: Some(reader as usize) });
         }
-        if self.has_marked_data && platform::has_data(address..address + 4) {
+        if self.has_marked_data && kernel::has_data(address..address + 4) {
             return Err(ProbeError::Data { address, reader: None });
         }
         let word = match self.original(address) {
@@ -210,8 +210,8 @@ impl Checker {
         const AHEAD: usize = 64 << 10;
         let Range { start, end } = *function;
         let ahead = start..end.max(start.saturating_add(AHEAD));
-        if platform::has_data(ahead.clone()) {
-            return platform::has_data(function.clone());
+        if kernel::has_data(ahead.clone()) {
+            return kernel::has_data(function.clone());
         }
         self.without_data = ahead;
         false
@@ -235,7 +235,7 @@ impl Checker {
         match self.guarded {
             Some((known, guarded)) if known == page => guarded,
             _ => {
-                let guarded = platform::is_guarded(address);
+                let guarded = kernel::is_guarded(address);
                 self.guarded = Some((page, guarded));
                 guarded
             }
@@ -299,7 +299,7 @@ impl Checker {
     #[must_use]
     pub fn appended_survey(&self) -> Option<Survey> {
         let Range { start, end } = self.text;
-        Survey::from_bytes(start as u64..end as u64, self.blacklist.start as u64, platform::survey())
+        Survey::from_bytes(start as u64..end as u64, self.blacklist.start as u64, kernel::survey())
     }
 
     /// Makes the survey of the text here, even if the host has made one; `None` if there is no memory for it.
@@ -373,7 +373,7 @@ impl Checker {
 
 /// Returns the virtual addresses of the function around `address`, if there is one.
 fn function_around(address: u64) -> Option<Range<u64>> {
-    platform::function(address as usize).map(|found| found.start as u64..found.end as u64)
+    kernel::function(address as usize).map(|found| found.start as u64..found.end as u64)
 }
 
 impl Default for Checker {
@@ -388,7 +388,7 @@ impl Default for Checker {
 /// interrupts masked.
 #[must_use]
 pub fn instruction(address: usize) -> Option<u32> {
-    (address.is_multiple_of(4) && platform::text().contains(&address)).then(|| original(address).word())
+    (address.is_multiple_of(4) && kernel::text().contains(&address)).then(|| original(address).word())
 }
 
 /// What the image has at an address, whatever the engine has written there.

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::hit::counters::{Counters, Counts, STRIDE};
 use super::hit::cpu::Cpu;
-use crate::platform;
+use crate::kernel;
 
 /// The number of counts in a block.
 const COUNTS: usize = STRIDE / size_of::<Counts>();
@@ -20,7 +20,7 @@ const ALIGNMENT: usize = 64;
 
 /// Returns the layout of a block.
 fn block() -> Option<Layout> {
-    Layout::from_size_align(STRIDE * platform::cpus(), ALIGNMENT).ok()
+    Layout::from_size_align(STRIDE * kernel::cpus(), ALIGNMENT).ok()
 }
 
 /// The counts that belong to no probe.

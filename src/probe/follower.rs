@@ -27,7 +27,7 @@ use super::snippet::{Inserted, Writer};
 use crate::insn::encode::compute::{self, Binary, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS, SP};
 use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, Relocation};
-use crate::platform;
+use crate::kernel;
 
 /// Where the code is built: in a cell at the virtual address `cell`, for the instruction that was `checked` at the
 /// virtual address `address`. `guard` applies to both places.
@@ -94,11 +94,11 @@ pub(super) fn build(
     let copy = start + follow_words() + inserted.map_or(0, Inserted::masked_words) + 2;
     let undo = copy + MAX_WORDS;
     let leave = undo + if inserted.is_some() { UNDO } else { 0 };
-    let calls = platform::calls_offset();
+    let calls = kernel::calls_offset();
     out.push(encode::read_daif(MASKS));
     out.push(MASK_INTERRUPTS);
     out.push(compute::read_thread(THREAD));
-    out.push(encode::load(Literal::Doubleword, CPU, THREAD, platform::cpu_offset()));
+    out.push(encode::load(Literal::Doubleword, CPU, THREAD, kernel::cpu_offset()));
     out.push_to(Branch::Literal(SPARE), spare);
     // Loads `busy`, which is not 0 if a handler is running.
     out.push(encode::load(Literal::Doubleword, INSTANCE, CPU, 0));
@@ -125,7 +125,7 @@ pub(super) fn build(
     }
     out.push_to(Branch::Literal(LINK), trampoline);
     out.push(encode::write_daif(MASKS));
-    let text = platform::text();
+    let text = kernel::text();
     let relocation = Relocation { from, to: to(copy), guard: at.guard, text: text.start as u64..text.end as u64 };
     for &word in insn::relocate(at.checked.word, at.checked.verdict, &relocation)?.padded() {
         out.push(word);

@@ -14,7 +14,7 @@ use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe, Returned};
 use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
 use super::{MAX_ACTIVE, MAX_DATA_WORDS, Mode, ProbeError, Registration};
-use crate::platform;
+use crate::kernel;
 
 /// A probe on the returns of a function. Dropping it unregisters it, and panics with interrupts masked.
 ///
@@ -253,7 +253,7 @@ impl KretprobeBuilder {
 
     fn request(self) -> Result<Request, ProbeError> {
         let Self { function, bounds, entry, handler, maxactive, data_words, data, insertion, enabled, fastest } = self;
-        let maxactive = maxactive.unwrap_or_else(|| (2 * platform::cpus() as u32).max(64));
+        let maxactive = maxactive.unwrap_or_else(|| (2 * kernel::cpus() as u32).max(64));
         if !(1..=MAX_ACTIVE).contains(&maxactive) {
             return Err(ProbeError::MaxActive { maxactive });
         }

@@ -41,8 +41,9 @@ pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
 pub use hit::arguments::{ArgumentHandler, CallArguments};
 pub use hit::cpu::{Cpu as CpuState, CpuStates};
+pub use hit::list::TaskCalls;
 pub use hit::result::{CallResult, ResultHandler};
-pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
+pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler};
 #[cfg(feature = "watchpoints")]
 pub use hit::watch::{WatchHandler, WatchHit};
 pub use hit::{Hit, PostHandler, PreHandler};

@@ -11,7 +11,7 @@ use super::hit::point::Point;
 use super::hit::table::{self, EMPTY, PAGE_SHIFT, Page, TABLE, WORDS};
 use super::registry::RegistryEntry;
 use crate::atomic::AtomicPtr;
-use crate::platform;
+use crate::kernel;
 
 /// Adds the page for the virtual address `address`, which is in the text, to the table, which it makes if there is
 /// none. Returns the page, which is never freed; `None` if there is no memory.
@@ -35,7 +35,7 @@ pub(super) fn memory() -> usize {
 
 /// Makes the table. Returns false if there is no memory.
 fn make_table() -> bool {
-    let text = platform::text();
+    let text = kernel::text();
     let base = text.start & !((1 << PAGE_SHIFT) - 1);
     let count = (text.end - base).div_ceil(1 << PAGE_SHIFT);
     let mut pages = Vec::new();

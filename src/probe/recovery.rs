@@ -5,12 +5,13 @@
 //! interrupt or of a probe, and for any address. It takes no lock, allocates nothing, and reads only the text, memory
 //! of the engine, and what its caller passes.
 
-use super::hit::returns::{self, TaskCalls};
+use super::hit::list::TaskCalls;
+use super::hit::returns;
 use super::hit::this_cpu::ThisCpu;
 use super::hit::unwind::Restart;
 use super::hit::{origin, trampoline, unwind};
 use super::instruction;
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::{Verdict, classify};
 use crate::interrupts;
 

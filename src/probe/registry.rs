@@ -37,7 +37,7 @@ use super::slab::Slab;
 use super::snippet::InsertionRef;
 use super::{Fallback, Mode, ProbeError, Registration, origin};
 use crate::insn::{ScratchPreservers, ScratchResults};
-use crate::{embedding, interrupts, platform};
+use crate::{embedding, interrupts, kernel};
 use entries::{Entries, Probes};
 pub use registers::analyze_text;
 pub use shown::{list, memory};
@@ -113,7 +113,7 @@ struct Yield;
 
 impl RelaxStrategy for Yield {
     fn relax() {
-        platform::yield_now();
+        kernel::yield_now();
     }
 }
 
@@ -487,7 +487,7 @@ impl Registry {
             instruction.is_some_and(|instruction| addresses.clone().any(|address| address == instruction))
         };
         while self.occupied.iter().any(is_theirs) {
-            platform::yield_now();
+            kernel::yield_now();
             self.change(&mut Vec::new());
         }
     }

@@ -6,10 +6,10 @@ use super::hit::returns::FOLLOW_SIZE;
 use super::hit::stub::{CELL, DISTANCE, Form, WORDS};
 use super::hit::trampoline;
 use crate::atomic::AtomicPtr;
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::encode::{self, SP};
 use crate::insn::{self, Guard, Literal, NotRelocatable, Relocation};
-use crate::platform;
+use crate::kernel;
 
 use super::check::CheckedInstruction;
 
@@ -26,7 +26,7 @@ pub(super) fn build(
 ) -> Result<(), NotRelocatable> {
     let (stub, from) = (stub as u64, address as u64);
     let to = |word: usize| stub + 4 * word as u64;
-    let text = platform::text();
+    let text = kernel::text();
     let relocation = Relocation { from, to: to(form.copy()), guard, text: text.start as u64..text.end as u64 };
     let call = |word| encode::branch_link(to(word), trampoline::stub_routine(form) as u64);
     // Copied with constant lengths, so that the words are stored one by one in place.

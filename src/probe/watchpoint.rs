@@ -12,7 +12,7 @@ use super::hit::watch::range::Values;
 use super::hit::watch::registers;
 use super::hit::watch::slot::{Request, SLOTS, Slot};
 use super::hit::watch::{MOST, WatchHandler};
-use crate::{interrupts, platform};
+use crate::{interrupts, kernel};
 
 /// The reason why memory cannot be watched. Addresses are virtual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,7 +249,7 @@ impl Watchpoint {
         let address = self.address;
         let _ = (is_busy(), has_failed());
         select(self.number);
-        if !platform::on_each_cpu(try_registers) {
+        if !kernel::on_each_cpu(try_registers) {
             Err(WatchError::OneCpu)
         } else if is_busy() {
             Err(WatchError::Busy { address })
@@ -363,7 +363,7 @@ mod without_registers {
 fn in_turn<T>(change: impl FnOnce() -> T) -> T {
     assert!(!interrupts::are_masked(), "CPUs cannot be waited for with interrupts masked");
     while CHANGING.swap(true, Ordering::Acquire) {
-        platform::yield_now();
+        kernel::yield_now();
     }
     // Dropped also if `change` panics.
     let _turn = Turn;
@@ -384,7 +384,7 @@ fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), W
     has_failed();
     let watchpoints = || watchpoints.iter().flatten();
     watchpoints().for_each(|watchpoint| watchpoint.set_enabled(is_enabled));
-    let problem = if !platform::on_each_cpu(load_registers) {
+    let problem = if !kernel::on_each_cpu(load_registers) {
         WatchError::OneCpu
     } else if is_enabled && has_failed() {
         let address = watchpoints().next().map_or(0, |watchpoint| watchpoint.address());
@@ -393,13 +393,13 @@ fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), W
         return Ok(());
     };
     watchpoints().for_each(|watchpoint| watchpoint.set_enabled(false));
-    platform::on_each_cpu(load_registers);
+    kernel::on_each_cpu(load_registers);
     Err(problem)
 }
 
 /// Returns the numbers of hits and of missed hits on all CPUs, and forgets them if `is_reset`.
 fn counted(number: usize, is_reset: bool) -> [u64; 2] {
-    let each = (0..platform::cpus()).map(|cpu| Cpu::of(cpu).watchpoints.counted(number, is_reset));
+    let each = (0..kernel::cpus()).map(|cpu| Cpu::of(cpu).watchpoints.counted(number, is_reset));
     each.fold([0; 2], |[hits, missed], [more, more_missed]| [hits + more, missed + more_missed])
 }
 

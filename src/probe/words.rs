@@ -12,7 +12,7 @@ use fallible::OutOfMemory;
 
 use super::hit::counters::STRIDE;
 use super::hit::cpu::Cpu;
-use crate::platform;
+use crate::kernel;
 
 /// Returns the layout of the words of all CPUs.
 fn block() -> Result<Layout, OutOfMemory> {
@@ -38,7 +38,7 @@ impl CpuWords {
     /// Returns the bytes of memory that the words of all CPUs take.
     #[must_use]
     pub fn bytes() -> usize {
-        STRIDE * platform::cpus()
+        STRIDE * kernel::cpus()
     }
 
     /// Makes words that are 0.
@@ -69,7 +69,7 @@ impl CpuWords {
 
     /// Sets the word `index` to `value` on the CPU with the number `cpu`. Does nothing if there is no such word or CPU.
     pub fn set(&self, cpu: usize, index: usize, value: u64) {
-        if cpu < platform::cpus() && index < Self::COUNT {
+        if cpu < kernel::cpus() && index < Self::COUNT {
             // SAFETY: the block has `COUNT` words for each CPU, whose number does not change (`Platform::cpus`), and
             // both numbers were checked.
             unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() }.store(value, Relaxed);
@@ -85,7 +85,7 @@ impl CpuWords {
         // SAFETY: the block has `COUNT` words for each CPU, whose number does not change (`Platform::cpus`), and
         // `index` was checked.
         let word = |cpu: usize| unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() };
-        (0..platform::cpus()).fold(0, |sum, cpu| sum.wrapping_add(word(cpu).load(Relaxed)))
+        (0..kernel::cpus()).fold(0, |sum, cpu| sum.wrapping_add(word(cpu).load(Relaxed)))
     }
 }
 

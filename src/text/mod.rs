@@ -24,7 +24,7 @@ pub mod cache;
 use core::ops::Range;
 use core::ptr;
 
-use crate::{interrupts, platform};
+use crate::{interrupts, kernel};
 
 /// Consecutive words in one page, and the virtual address, a multiple of 4, at which the first is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
             unsafe { cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1))) };
         };
         // Masked, because an alias belongs to one CPU.
-        interrupts::with_masked(|| platform::with_writable(page, PAGE, &mut fill));
+        interrupts::with_masked(|| kernel::with_writable(page, PAGE, &mut fill));
         // SAFETY: the addresses lie in the text, as `probe::check` or `embedding` has found, or in memory from
         // `Platform::allocate_executable`.
         unsafe { cache::invalidate_instructions(addresses()) };
@@ -114,11 +114,11 @@ pub(crate) fn patch<P: CodeMemory>(words: &[Word], places: &mut [P]) {
     let mut rest = words;
     loop {
         let (group, others) = rest.split_at_checked(WORDS_PER_RENDEZVOUS).unwrap_or((rest, &[]));
-        platform::hold_cpus(&mut || {
+        kernel::hold_cpus(&mut || {
             // The kernel may have masked only PSTATE.I, and a fast interrupt on this CPU may execute what is written.
             interrupts::with_masked(|| write(group));
             if others.is_empty() && !places.is_empty() {
-                platform::interrupted(&mut |pc| mark(places, pc));
+                kernel::interrupted(&mut |pc| mark(places, pc));
             }
         });
         rest = others;

@@ -21,7 +21,7 @@ use core::ptr;
 use super::Hit;
 use super::cpu::Cpu;
 use super::point::{ArmedProbe, Handlers, Point, Pre};
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 
 called_by_assembly! {
     /// Called at the entry of a function, before its first instruction. [`Hit`] says what a handler may do.

@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::cpu::Cpu;
-use crate::platform;
+use crate::kernel;
 
 /// Bytes between the counts of consecutive CPUs. The memory between them belongs to the first of the two CPUs.
 pub(crate) const STRIDE: usize = 4096;
@@ -129,7 +129,7 @@ impl Counters {
     /// Returns the counts of each CPU.
     #[inline]
     fn all(self) -> impl Iterator<Item = &'static Counts> {
-        (0..platform::cpus()).map(move |cpu| self.on(cpu))
+        (0..kernel::cpus()).map(move |cpu| self.on(cpu))
     }
 
     /// Returns the counts of the CPU with the number `cpu`, which is below the number of CPUs.

@@ -21,8 +21,8 @@ use super::counters::{Counts, STRIDE};
 use super::point::Point;
 #[cfg(feature = "watchpoints")]
 use super::watch::WatchpointState;
-use crate::exception::TrapFrame;
-use crate::platform;
+use crate::exception::frame::TrapFrame;
+use crate::kernel;
 
 /// The engine's state of one CPU. `trampoline/hit.S` knows a part of it.
 ///
@@ -96,7 +96,13 @@ unsafe extern "Rust" {
 }
 #[cfg(not(target_os = "none"))]
 #[expect(non_upper_case_globals, reason = "named like the symbol that `platform!` defines")]
-static kprobes_platform_states: CpuStates<{ platform::HOST_CPUS }> = CpuStates::new();
+static kprobes_platform_states: CpuStates<{ kernel::HOST_CPUS }> = CpuStates::new();
+
+#[cfg(all(test, loom))]
+kprobes_models::loom::thread_local! {
+    /// The number of the CPU that a thread of a model is.
+    pub(crate) static NUMBER: core::cell::Cell<usize> = core::cell::Cell::new(0);
+}
 
 const _: () = {
     assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, counts) == END && Cpu::COUNTS >= 3);
@@ -133,9 +139,31 @@ impl Cpu {
     }
 
     /// Returns the state of this CPU. To be called in the hit path.
-    #[inline]
+    #[cfg(target_os = "none")]
+    #[inline(always)]
     pub(crate) fn current() -> &'static Self {
-        platform::cpu()
+        let state: *const Self;
+        // SAFETY: `Platform::CPU_OFFSET` guarantees that the address of the state is stored at that offset from
+        // TPIDR_EL1.
+        unsafe {
+            core::arch::asm!(
+                "mrs {0}, tpidr_el1",
+                "ldr {0}, [{0}, #:lo12:kprobes_cpu_offset]",
+                out(reg) state,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        // SAFETY: `Platform::CPU_OFFSET` guarantees that it is the address of this CPU's state, which is in a static.
+        unsafe { &*state }
+    }
+
+    /// Returns the state of this CPU. The tests on the host have one CPU; in models, each thread is a CPU.
+    #[cfg(not(target_os = "none"))]
+    pub(crate) fn current() -> &'static Self {
+        #[cfg(all(test, loom))]
+        return Self::of(NUMBER.with(core::cell::Cell::get));
+        #[cfg(not(all(test, loom)))]
+        Self::of(0)
     }
 
     /// Returns the state of CPU 0. The states of the other CPUs follow it.
@@ -149,7 +177,7 @@ impl Cpu {
     #[inline]
     #[must_use]
     pub fn of(number: usize) -> &'static Self {
-        let number = if number < platform::cpus() { number } else { 0 };
+        let number = if number < kernel::cpus() { number } else { 0 };
         // SAFETY: `platform!` makes at least as many states as `cpus` may return, by the contract of `Platform`, and
         // only their atomic fields are ever written.
         unsafe { &*Self::first().add(number) }

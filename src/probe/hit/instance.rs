@@ -24,7 +24,7 @@ use super::cpu::Cpu;
 use super::returns::ReturnProbe;
 use super::trampoline;
 use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
-use crate::platform;
+use crate::kernel;
 use crate::probe::aliasable::AliasableBox;
 
 /// A call in progress of a return-probed function.
@@ -174,7 +174,7 @@ impl SparePlaces {
     }
 
     fn new(_: Counters) -> Self {
-        Self((0..platform::cpus()).map(|_| SparePlace::default()).collect())
+        Self((0..kernel::cpus()).map(|_| SparePlace::default()).collect())
     }
 
     fn on(&self, cpu: usize) -> &SparePlace {
@@ -243,7 +243,7 @@ impl Pool {
     /// progress.
     pub(super) unsafe fn set_spares(&mut self, words: Counters) {
         self.spares = SparePlaces::new(words);
-        self.cpus = platform::cpus();
+        self.cpus = kernel::cpus();
         for (cpu, instance) in (0..self.cpus).zip(self.instances.iter()) {
             self.spares.on(cpu).0.store(ptr::from_ref(instance).cast_mut(), Relaxed);
         }
@@ -387,7 +387,7 @@ pub(super) fn test_pool(count: u32, data_words: usize) -> Pool {
 #[cfg(all(test, not(loom)))]
 fn test_places() -> Counters {
     use super::counters::STRIDE;
-    let count = STRIDE * platform::cpus() / size_of::<Counts>();
+    let count = STRIDE * kernel::cpus() / size_of::<Counts>();
     let words: Vec<Counts> = iter::repeat_with(Counts::new).take(count).collect();
     // SAFETY: there is `STRIDE` for each CPU.
     unsafe { Counters::new(NonNull::from_ref(words.leak()).cast()) }
@@ -424,12 +424,12 @@ mod tests {
         assert_eq!(pool.take(cpu(2)).unwrap().index, taken[2].index);
         let again = [2, 2].map(|number| pool.take(cpu(number)).unwrap().index);
         assert_eq!(again, [taken[1].index, taken[0].index]);
-        assert!((0..crate::platform::cpus()).all(|number| pool.take(cpu(number)).is_none()));
+        assert!((0..crate::kernel::cpus()).all(|number| pool.take(cpu(number)).is_none()));
     }
 
     #[test]
     fn those_that_are_no_spare_and_not_in_the_list_are_in_progress() {
-        let cpus = crate::platform::cpus() as u32;
+        let cpus = crate::kernel::cpus() as u32;
         for count in [1, cpus, cpus + 3] {
             let pool = pool(count, 0);
             let mut taken = Vec::new();

@@ -8,6 +8,92 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::instance::Instance;
 use crate::atomic::AtomicPtr;
 
+/// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task. Make it with
+/// [`new`](Self::new): zeroed memory is not a valid list.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct TaskCalls(pub(super) List);
+
+#[cfg(not(all(test, loom)))]
+impl TaskCalls {
+    /// Makes the calls of a task that has not run yet: none.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(List::new())
+    }
+}
+
+impl TaskCalls {
+    /// Returns the calls of the task that runs on this CPU. For the hit path: elsewhere, the task may move or exit
+    /// while the reference exists.
+    #[cfg(target_os = "none")]
+    #[inline(always)]
+    pub(crate) fn current<'a>() -> &'a Self {
+        let calls: *const Self;
+        // SAFETY: `Platform::CALLS_OFFSET` guarantees that the `TaskCalls` of the running task is at that offset from
+        // TPIDR_EL1. A task that runs has not been freed.
+        unsafe {
+            core::arch::asm!(
+                "mrs {0}, tpidr_el1",
+                "add {0}, {0}, #:lo12:kprobes_calls_offset",
+                out(reg) calls,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+            &*calls
+        }
+    }
+
+    /// Returns the calls of the task that runs on this CPU.
+    #[cfg(not(target_os = "none"))]
+    pub(crate) fn current() -> &'static Self {
+        tasks::calls_of(tasks::current())
+    }
+}
+
+/// The tasks of the host's tests, which set the task that runs. In models, each thread sets its own.
+#[cfg(not(target_os = "none"))]
+pub(crate) mod tasks {
+    use super::TaskCalls;
+
+    const TASKS: usize = 4;
+
+    #[cfg(not(all(test, loom)))]
+    static CURRENT: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(1);
+    #[cfg(not(all(test, loom)))]
+    static CALLS: [TaskCalls; TASKS] = [const { TaskCalls::new() }; TASKS];
+
+    #[cfg(all(test, loom))]
+    kprobes_models::loom::thread_local! {
+        static CURRENT: core::cell::Cell<usize> = core::cell::Cell::new(0);
+    }
+    #[cfg(all(test, loom))]
+    kprobes_models::loom::lazy_static! {
+        static ref CALLS: [TaskCalls; TASKS] = Default::default();
+    }
+
+    /// Makes the task with this number the current task of this CPU.
+    #[cfg(test)]
+    pub fn switch_to(task: usize) {
+        #[cfg(all(test, loom))]
+        CURRENT.with(|current| current.set(task));
+        #[cfg(not(all(test, loom)))]
+        CURRENT.store(task, core::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Returns the calls of the task with this number.
+    pub fn calls_of(task: usize) -> &'static TaskCalls {
+        &CALLS[task % TASKS]
+    }
+
+    /// Returns the number of the task that runs on this CPU.
+    pub fn current() -> usize {
+        #[cfg(all(test, loom))]
+        return CURRENT.with(core::cell::Cell::get);
+        #[cfg(not(all(test, loom)))]
+        CURRENT.load(core::sync::atomic::Ordering::Relaxed)
+    }
+}
+
 /// A list of instances. The list holds them: an instance in it is not given back, and is in no other list.
 ///
 /// One CPU at a time changes it, with interrupts masked: the CPU that runs the task that owns the list. The kernel

@@ -29,7 +29,7 @@ pub(crate) mod counters;
 pub(crate) mod cpu;
 pub(crate) mod disarm;
 pub(crate) mod instance;
-mod list;
+pub(crate) mod list;
 pub(crate) mod origin;
 pub(crate) mod point;
 pub(crate) mod result;
@@ -48,9 +48,9 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::{mem, ptr};
 
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn;
-use crate::platform;
+use crate::kernel;
 use cpu::Cpu;
 use point::{ArmedProbe, Execution, Point};
 use this_cpu::ThisCpu;
@@ -204,7 +204,7 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     let cpu = Cpu::current();
     // SAFETY: the vectors call this in the hit path, with interrupts masked; the result is used only here.
     if let Some((stepping, _)) = unsafe { cpu.stepping() } {
-        platform::fatal(frame, &HitInSlot { point, stepping });
+        kernel::fatal(frame, &HitInSlot { point, stepping });
     }
     if cpu.is_handling() {
         point.miss(cpu);

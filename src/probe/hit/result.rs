@@ -15,10 +15,10 @@ use core::ptr;
 use super::arguments::copy_registers;
 use super::cpu::Cpu;
 use super::instance::Instance;
+use super::list::TaskCalls;
 use super::returns::{Call, ReturnProbe, true_return_address};
 use super::trampoline;
-use crate::exception::TrapFrame;
-use crate::platform;
+use crate::exception::frame::TrapFrame;
 
 called_by_assembly! {
     /// Called when a function has returned, before its caller continues. [`Hit`](super::Hit) says what a handler may
@@ -123,7 +123,7 @@ impl CallResult {
         // A return-probed function has ended in a tail call of this one: its trampoline comes next.
         if trampoline::is_kretprobe(self.return_address) {
             // SAFETY: a handler runs with interrupts masked, in the task whose calls these are.
-            address = unsafe { true_return_address(platform::calls(), self.stack_pointer()) };
+            address = unsafe { true_return_address(TaskCalls::current(), self.stack_pointer()) };
         }
         address.unwrap_or(self.return_address) as usize
     }

@@ -35,15 +35,15 @@ use super::Hit;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
-use super::list::List;
+use super::list::TaskCalls;
 use super::point::{ArmedProbe, Handlers, Point};
 use super::result::{self, ResultHandler};
 use super::stack_position::StackPosition;
 use super::{table, trampoline};
 use crate::atomic::{AtomicPtr, AtomicU64};
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::Registers;
-use crate::platform;
+use crate::kernel;
 use crate::probe::Fallback;
 use crate::probe::aliasable::AliasableBox;
 
@@ -171,7 +171,7 @@ impl<'a> Call<'a> {
     /// At the entry of a function, these are the calls that contain it.
     #[inline(always)]
     pub fn each_outer(&self, handler: ReturnHandler, mut act: impl FnMut(usize) -> bool) {
-        for instance in platform::calls().0.iter() {
+        for instance in TaskCalls::current().0.iter() {
             let owner = instance.owner();
             if owner.handler.load(Relaxed) == handler as *mut () && !act(owner.data) {
                 break;
@@ -378,28 +378,13 @@ called_by_assembly! {
     fn noop_handler(_: &mut Call<'_>) {}
 }
 
-/// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task. Make it with
-/// [`new`](Self::new): zeroed memory is not a valid list.
-#[derive(Debug, Default)]
-#[repr(transparent)]
-pub struct TaskCalls(List);
-
-#[cfg(not(all(test, loom)))]
-impl TaskCalls {
-    /// Makes the calls of a task that has not run yet: none.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(List::new())
-    }
-}
-
 /// Marks the newest call as older than the current hit. To be called in a hit with `return_address` in x30 that puts
 /// several instances into the list, or none, so that [`undo_entry`] does not mistake a call that was there before for
 /// one of this hit.
 #[inline]
 pub(super) fn note(return_address: u64) {
     if trampoline::is_kretprobe(return_address)
-        && let Some(newest) = platform::calls().0.iter().next()
+        && let Some(newest) = TaskCalls::current().0.iter().next()
     {
         newest.hit.store(Instance::OLDER, Relaxed);
     }
@@ -513,7 +498,7 @@ fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
 fn begin(instance: &Instance, kind: u64, stack_pointer: u64) {
     instance.stack_pointer.store(stack_pointer, Relaxed);
     instance.hit.store(kind, Relaxed);
-    platform::calls().0.push(instance);
+    TaskCalls::current().0.push(instance);
 }
 
 /// Undoes what [`function_entered`] has done in this hit, if the instruction at the virtual address `address` is the
@@ -524,7 +509,7 @@ pub(super) fn undo_entry(address: usize, frame: &mut TrapFrame) {
     }
     // SAFETY: this is called in the hit path, and `point` is used only here.
     let Some(point) = (unsafe { table::lookup(address) }) else { return };
-    let calls = &platform::calls().0;
+    let calls = &TaskCalls::current().0;
     let cpu = Cpu::current();
     while let Some(call) = calls.iter().next() {
         let hit = call.hit.load(Relaxed);
@@ -565,9 +550,9 @@ called_by_assembly! {
     #[unsafe(link_section = ".kprobes.text.function_returned")]
     pub(crate) fn kprobes_function_returned(frame: &mut TrapFrame) {
         let stack_pointer = frame.sp;
-        let calls = &platform::calls().0;
+        let calls = &TaskCalls::current().0;
         let position = StackPosition::of(stack_pointer);
-        let Some(last) = position.returned(calls) else { platform::fatal(frame, &Lost { stack_pointer }) };
+        let Some(last) = position.returned(calls) else { kernel::fatal(frame, &Lost { stack_pointer }) };
         let return_address = last.return_address.load(Relaxed);
         let entered_with = last.stack_pointer.load(Relaxed);
         let has_ended = |call: &Instance| {

@@ -21,7 +21,7 @@
 //! then runs on its CPU.
 
 use super::origin;
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::MAX_WORDS;
 
 /// Sends `frame` on to the handler, if it was interrupted in a snippet: by a load that may fault, since nothing else in

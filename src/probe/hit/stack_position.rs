@@ -11,14 +11,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::instance::Instance;
 use super::list::List;
 use super::trampoline;
-use crate::platform;
+use crate::kernel;
 
 /// Returns the stack that contains the stack pointer `pointer`, a virtual address, as
 /// [`Platform::stack`](crate::platform::Platform::stack) knows it. Handlers may call it.
 #[inline(always)]
 #[must_use]
 pub fn stack_around(pointer: usize) -> Option<Range<usize>> {
-    platform::stack(pointer)
+    kernel::stack(pointer)
 }
 
 /// A stack pointer, and the stack that contains it, if that is known.
@@ -30,7 +30,7 @@ pub(super) struct StackPosition {
 impl StackPosition {
     #[inline]
     pub(super) fn of(pointer: u64) -> Self {
-        Self { pointer, stack: platform::stack(pointer as usize) }
+        Self { pointer, stack: kernel::stack(pointer as usize) }
     }
 
     /// Returns whether a stack pointer is known to be on the same stack.

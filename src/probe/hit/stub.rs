@@ -10,7 +10,7 @@ use super::cpu::Cpu;
 use super::point::Point;
 use super::returns::FOLLOW_SIZE;
 use super::trampoline;
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::MAX_WORDS;
 use crate::insn::encode::{self, SP};
 

@@ -9,7 +9,8 @@ use crate::insn::Registers;
 mod routines {
     use core::mem::offset_of;
 
-    use crate::exception::{self, TrapFrame};
+    use crate::exception::frame::TrapFrame;
+    use crate::exception::syndrome::BRK_LEAVE;
     use crate::probe::hit::arguments::CallArguments;
     use crate::probe::hit::cpu::Cpu;
     use crate::probe::hit::instance::Instance;
@@ -63,7 +64,7 @@ mod routines {
         FULL_CELL = const 4 * (CELL - Form::Full.way_out()),
         FULL_COPY = const 4 * (Form::Full.copy() - Form::Full.way_out()),
         LEAN_CELL = const 4 * (CELL - Form::Lean.way_out()),
-        BRK_LEAVE = const exception::BRK_LEAVE,
+        BRK_LEAVE = const BRK_LEAVE,
     );
 
     unsafe extern "C" {

@@ -11,11 +11,13 @@
 //! | the trampoline, with its frame | in the frame | in the frame | in the frame |
 //! | the returns of the trampoline | x30, or x16 if a handler has sent the call elsewhere | correct | correct |
 
+use super::list::TaskCalls;
 use super::origin;
 use super::returns;
 use super::trampoline;
-use crate::exception::{TrapFrame, nofault};
-use crate::{platform, text};
+use crate::exception::frame::TrapFrame;
+use crate::exception::nofault;
+use crate::text;
 
 /// Reads the doubleword at a virtual address, with this CPU's translation; `None` if it cannot be read.
 ///
@@ -101,7 +103,7 @@ pub(crate) fn leaves_by(address: usize) -> Option<usize> {
 #[inline(never)]
 pub(crate) unsafe fn address_here(address: usize, floor: u64) -> usize {
     // SAFETY: these are the calls of the task that runs on this CPU, and the caller has masked interrupts.
-    let true_return = |floor| unsafe { returns::true_return_address(platform::calls(), floor) };
+    let true_return = |floor| unsafe { returns::true_return_address(TaskCalls::current(), floor) };
     let found = if let Some(register) = leaves_by(address) {
         // SAFETY: the caller guarantees that the record ends at `floor` (see # Safety). It is the record of a trap
         // frame, which ends with it.

@@ -27,7 +27,7 @@ use crate::probe::slab::Slab;
 use crate::probe::snippet::Inserted;
 use crate::probe::{Fallback, Mode, Registration, follower, stub_builder};
 use crate::text::{self, Word};
-use crate::{interrupts, platform};
+use crate::{interrupts, kernel};
 
 /// A point that is to be published or withdrawn.
 struct Staged {
@@ -148,7 +148,7 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) -> bool {
         // SAFETY: the other CPUs are held outside the hit path, this CPU is outside it as well, and nothing interrupts
         // it. `point` has no armed probes in `several`, and is not dropped.
         let mut install = || unsafe { point.install_at(place) };
-        platform::hold_cpus(&mut || interrupts::with_masked(&mut install));
+        kernel::hold_cpus(&mut || interrupts::with_masked(&mut install));
         return true;
     }
     let cell = entry.cell();
@@ -156,7 +156,7 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) -> bool {
     let (word, staged) = (entry.change_of_text(), entry.staged(None));
     // The registration of each probe has reserved room for one more cell than those that are occupied.
     while cell.is_some() && registry.occupied.len() == registry.occupied.capacity() {
-        platform::yield_now();
+        kernel::yield_now();
         apply(registry, &[]);
     }
     let mut cells = mem::take(&mut registry.occupied);
@@ -329,7 +329,7 @@ impl RegistryEntry {
         let mut front = self.cell().map(|cell| cell.in_front());
         text::patch(word.as_slice(), front.as_mut_slice());
         while front.as_mut().is_some_and(|front| mem::take(&mut front.is_occupied)) {
-            platform::yield_now();
+            kernel::yield_now();
             text::patch(&[], front.as_mut_slice());
         }
     }

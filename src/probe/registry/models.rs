@@ -7,13 +7,13 @@ use kprobes_models::loom::{cell::Cell, thread, thread::JoinHandle};
 use kprobes_models::{Model, verify};
 
 use super::*;
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn;
 use crate::platform::Platform;
-use crate::platform::identity::{self, CPU};
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::hit::Hit;
-use crate::probe::hit::cpu::Cpu;
+use crate::probe::hit::cpu::{Cpu, NUMBER};
+use crate::probe::hit::list::{TaskCalls, tasks};
 use crate::probe::hit::point::Pre;
 use crate::probe::hit::returns::{self, Call, ReturnProbe, Returned};
 use crate::probe::hit::{self, Breakpoint, table, trampoline};
@@ -118,8 +118,8 @@ impl Drop for Registrar {
 /// Starts the other CPU.
 fn spawn(run: impl FnOnce() + 'static) -> JoinHandle<()> {
     thread::spawn(|| {
-        CPU.with(|cpu| cpu.set(1));
-        identity::switch_to(1);
+        NUMBER.with(|cpu| cpu.set(1));
+        tasks::switch_to(1);
         Cpu::current().leave();
         run();
     })
@@ -140,7 +140,7 @@ fn execute(address: usize, sp: u64) -> u64 {
 
 /// Returns the address from which this task calls the function.
 fn return_address() -> u64 {
-    OUTSIDE + 4 * identity::task() as u64
+    OUTSIDE + 4 * tasks::current() as u64
 }
 
 /// Returns to `x30`, as a CPU does.
@@ -148,7 +148,7 @@ fn leave(x30: u64, sp: u64) {
     let mut frame = TrapFrame { pc: x30, sp, ..TrapFrame::default() };
     if trampoline::is_kretprobe(x30) {
         // SAFETY: the task runs in this thread, and a hit masks interrupts.
-        assert_eq!(unsafe { returns::true_return_address(platform::calls(), 0) }, Some(return_address()));
+        assert_eq!(unsafe { returns::true_return_address(TaskCalls::current(), 0) }, Some(return_address()));
         returns::kprobes_function_returned(&mut frame);
     }
     assert_eq!(frame.pc, return_address());
@@ -187,7 +187,7 @@ fn call(exits: bool) -> Model {
             let x30 = execute(address, SP);
             match exits {
                 // SAFETY: the task does nothing after this.
-                true => unsafe { returns::task_exited(platform::calls()) },
+                true => unsafe { returns::task_exited(TaskCalls::current()) },
                 false => leave(x30, SP),
             }
         });
@@ -211,10 +211,10 @@ fn migrate() -> Model {
         let calls = [SP, SP - 16].map(|sp| (execute(address, sp), sp));
         // The scheduler orders the two CPUs in the same way, with a lock.
         let other = spawn(move || {
-            identity::switch_to(0);
+            tasks::switch_to(0);
             calls.into_iter().rev().for_each(|(x30, sp)| leave(x30, sp));
         });
-        identity::switch_to(1);
+        tasks::switch_to(1);
         leave(execute(address, SP), SP);
         other.join().unwrap();
         assert_eq!((probe.0.hits() + probe.0.missed(), probe.0.active()), (3, 0));

@@ -2,9 +2,9 @@
 
 use core::mem::offset_of;
 
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::{self, Literal, Resolved};
-use crate::platform;
+use crate::kernel;
 use crate::probe::hit::point::Point;
 
 /// Returns how the rest of an instruction is done, in the form of the fields of `Point`: the number of the shortcut,
@@ -43,7 +43,7 @@ pub(super) fn to(resolved: Resolved) -> (u64, usize, [u64; 3]) {
 /// Returns whether `size` bytes at the virtual address `address` can be read by one load that cannot fault: they are in
 /// the text, and aligned.
 fn is_readable(address: u64, size: u64) -> bool {
-    let text = platform::text();
+    let text = kernel::text();
     address.is_multiple_of(size) && (text.start as u64..=text.end as u64 - size).contains(&address)
 }
 

@@ -5,7 +5,7 @@ use super::{COUNT, COUNTS, HEAD, Inserted, Snippet, Step};
 use crate::insn::encode::compute::{self, Binary, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS};
 use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, OutOfRange, Relocation};
-use crate::platform;
+use crate::kernel;
 use crate::probe::check::CheckedInstruction;
 use crate::probe::hit::origin::Cell;
 use crate::probe::hit::trampoline;
@@ -76,7 +76,7 @@ impl Inserted {
         words: &mut [u32],
     ) -> Result<u16, NotRelocatable> {
         let snippet = self.snippet();
-        let (from, text) = (address as u64, platform::text());
+        let (from, text) = (address as u64, kernel::text());
         let stub = words.len();
         let at = |word: usize| (cell + 4 * word) as u64;
         let mut out = Writer { words, length: 0 };
@@ -283,7 +283,7 @@ impl Writer<'_> {
 
     fn find_cpu(&mut self) {
         self.push(compute::read_thread(Snippet::CPU));
-        self.push(encode::load(Literal::Doubleword, Snippet::CPU, Snippet::CPU, platform::cpu_offset()));
+        self.push(encode::load(Literal::Doubleword, Snippet::CPU, Snippet::CPU, kernel::cpu_offset()));
     }
 
     pub(in crate::probe) fn push_to(&mut self, branch: Branch, word: usize) {

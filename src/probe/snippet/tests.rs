@@ -33,7 +33,7 @@ fn built(snippet: &Snippet, operand: u64, counters: Counters) -> (Vec<u32>, u16)
     let inserted = Inserted { insertion: InsertionRef::new(&insertion), counters, live: None, code: None };
     let checked = CheckedInstruction { word: PROBED, verdict: Verdict::Slot };
     let mut words = vec![0; snippet.cell.size() / 4 - stub::WORDS];
-    let text = crate::platform::text().start;
+    let text = crate::kernel::text().start;
     let cell = (text + (1 << 20)).next_multiple_of(4096);
     let before = inserted.build(cell, text, &checked, Guard::Absent, &mut words).unwrap();
     (words, before)

@@ -50,7 +50,7 @@ fn given_bounds_take_the_place_of_the_kernels() {
         // SAFETY: there is no load-exclusive, and the range that contains the literal contains its load.
         unsafe { Kprobe::at(address).within(bounds) }.register().map(drop)
     };
-    let (literal, end, text) = (function + 4, function + 16, crate::platform::text());
+    let (literal, end, text) = (function + 4, function + 16, crate::kernel::text());
     assert_eq!(Kprobe::at(literal).register().map(drop), Ok(()), "the load is not in this function of the kernel");
     let refused = ProbeError::Data { address: literal, reader: Some(function - 4) };
     assert_eq!(register(literal, before..end), Err(refused));

@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::{self, Environment, Guard, Key, Verdict};
 use crate::interrupts;
 use crate::platform::Platform;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::hit::trampoline::kretprobe_address as trampoline_address;
 use super::hit::{self, Breakpoint, table};
 use super::*;
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn;
 use crate::platform::Platform;
 use crate::text;

@@ -2,7 +2,7 @@
 
 use super::computer::{HOLDS, KEEP_LINK};
 use super::*;
-use crate::platform::identity::{calls_of, switch_to};
+use crate::probe::hit::list::tasks::{calls_of, switch_to};
 
 fn see_return(call: &mut Call<'_>) {
     SEEN.fetch_add(call.return_value(), Relaxed);
@@ -370,7 +370,7 @@ fn given_bounds_take_the_place_of_the_kernels() {
     };
     let inside = ProbeError::NotEntry { address: function, function: outer..end };
     assert_eq!(register(outer..end), Err(inside));
-    for bounds in [outer..function, function..end + 2, function..crate::platform::text().end + 4, end..function] {
+    for bounds in [outer..function, function..end + 2, function..crate::kernel::text().end + 4, end..function] {
         assert_eq!(register(bounds), Err(ProbeError::NoFunction { address: function }));
     }
 }

@@ -5,7 +5,7 @@ mod model;
 use std::{collections::BTreeMap, vec::Vec};
 
 use super::{Environment, Fault, Guard};
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::{Key, Resolved, Verdict, classify};
 
 const PC: u64 = 0xffff_ffc0_0012_3ff8;

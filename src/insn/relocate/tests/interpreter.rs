@@ -6,7 +6,7 @@ use std::vec::Vec;
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Opcode, Operand, SizeCode};
 
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::{Environment, Guard, Key};
 
 /// The syndrome of a read that faults.

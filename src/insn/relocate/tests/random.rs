@@ -6,7 +6,7 @@ use std::println;
 
 use super::interpreter::{Exception, World};
 use super::*;
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::{Fault, Op};
 use kprobes_random::Random;
 

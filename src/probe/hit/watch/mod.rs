@@ -34,7 +34,7 @@ pub(crate) use taken::exception;
 #[cfg(target_os = "none")]
 pub(in crate::probe) use taken::{has_failed, is_busy, load_registers, select, try_registers};
 
-use crate::exception::TrapFrame;
+use crate::exception::frame::TrapFrame;
 use crate::insn::MemoryAccess;
 
 called_by_assembly! {

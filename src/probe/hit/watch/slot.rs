@@ -148,7 +148,7 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exception::TrapFrame;
+    use crate::exception::frame::TrapFrame;
     use crate::probe::WatchHit;
 
     /// The slot holds a pointer to the function, and not only its address: a call needs the pointer.
