@@ -7,6 +7,7 @@
 //! | [`format`](mod@format) | the layout of a record, and its fields |
 //! | [`hit`] | the code at a hit: from a probe to a record in its CPU's ring, with filters, triggers and histograms |
 //! | [`ring`] | the rings: their layout, their readers and their changes |
+//! | [`switch`] | switches that hits can change |
 //! | [`functions`] | the index of function names for the hit path |
 //! | [`fetch`], [`recorder`] | an event as the hit path sees it: the values to fetch, and the record they go to |
 //! | [`filter`], [`histogram`], [`trigger`] | which hits count, and what else an event does at a hit |
@@ -49,8 +50,10 @@ pub mod options;
 pub mod print;
 pub mod recorder;
 pub mod ring;
+mod shown;
 // The actions of an event as a snippet for the stub of its probe, where that is possible.
 mod snippet;
+pub mod switch;
 pub mod symbols;
 pub mod text;
 pub mod tracer;

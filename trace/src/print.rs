@@ -23,11 +23,18 @@ use number::{Integer, Number, apply};
 
 use crate::definition;
 use crate::format::{Base, Field, Format};
-use crate::symbols::Symbols;
-use crate::text::{write_lossy, write_name, write_offset};
+use crate::symbols::{Symbols, write_name, write_offset};
 
 /// The maximum nesting depth of expressions. Deeper expressions are not understood.
 const DEPTH_MAX: u32 = 16;
+
+/// Writes `bytes` as text, with a replacement character for each sequence that is not UTF-8.
+pub(crate) fn write_lossy(out: &mut dyn Write, bytes: &[u8]) -> fmt::Result {
+    bytes.utf8_chunks().try_for_each(|chunk| {
+        out.write_str(chunk.valid())?;
+        if chunk.invalid().is_empty() { Ok(()) } else { out.write_char('\u{fffd}') }
+    })
+}
 
 /// The value of an expression.
 #[derive(Clone, Copy)]

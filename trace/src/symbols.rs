@@ -1,4 +1,6 @@
-//! The names of functions and statics, as the kernel provides them.
+//! The names of functions and statics, as the kernel provides them, and addresses as text by these names.
+
+use core::fmt::{self, Write};
 
 use kprobes_types::{LineError, Types};
 
@@ -74,5 +76,47 @@ pub trait Symbols {
     /// Returns the path of the static that was probably meant by `name`, when `name` names none.
     fn nearest_static(&self, _name: &str) -> Option<&str> {
         None
+    }
+}
+
+/// Writes `name+0xOFFSET/0xSIZE` of the function that contains `address`; the bare address if no function does.
+pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
+    match symbols.lookup(address) {
+        Some(function) => {
+            write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
+        }
+        None => write!(out, "{address:#x}"),
+    }
+}
+
+/// Returns the function that an address on a stack belongs to. For a return address this is the function that contains
+/// the call: the call may be its last instruction, and the return address then lies after its end.
+pub(crate) fn lookup_on_stack(address: u64, is_return: bool, symbols: &dyn Symbols) -> Option<Function<'_>> {
+    symbols.lookup(if is_return { address.wrapping_sub(4) } else { address })
+}
+
+/// Writes an address on a stack as [`write_offset`] does, but with the calling function for a return address.
+///
+/// # Errors
+///
+/// Returns the error of `out`.
+pub fn write_on_stack(out: &mut dyn Write, address: u64, is_return: bool, symbols: &dyn Symbols) -> fmt::Result {
+    match lookup_on_stack(address, is_return, symbols) {
+        Some(function) => {
+            write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
+        }
+        None => write!(out, "{address:#x}"),
+    }
+}
+
+/// Writes the name of the function that contains `address`; the bare address if no function does.
+///
+/// # Errors
+///
+/// Returns the error of `out`.
+pub fn write_name(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
+    match symbols.lookup(address) {
+        Some(function) => out.write_str(function.name),
+        None => write!(out, "{address:#x}"),
     }
 }

@@ -10,12 +10,12 @@ use fallible::OutOfMemory;
 use crate::clock::Clock;
 use crate::format::{Base, Field, Format, Shape, Width};
 use crate::options::{Flag, Options, TraceClock};
-use crate::print;
+use crate::print::{self, write_lossy};
 use crate::recorder::{
     FUNCTION_EVENT, Flags, PRINT_EVENT, PRINT_HEADER, RAW_EVENT, RAW_HEADER, STACK_EVENT, STACK_HEADER,
 };
 use crate::ring::Record;
-use crate::symbols::{Function, Symbols};
+use crate::symbols::{Symbols, lookup_on_stack, write_name, write_offset, write_on_stack};
 use crate::tracer::{PARENT, Tracer, graph};
 
 /// Why records or a histogram cannot be shown.
@@ -398,14 +398,6 @@ fn write_value(out: &mut dyn Write, field: &Field, record: &[u8], index: usize, 
     }
 }
 
-/// Writes `bytes` as text, with a replacement character for each sequence that is not UTF-8.
-pub(crate) fn write_lossy(out: &mut dyn Write, bytes: &[u8]) -> fmt::Result {
-    bytes.utf8_chunks().try_for_each(|chunk| {
-        out.write_str(chunk.valid())?;
-        if chunk.invalid().is_empty() { Ok(()) } else { out.write_char('\u{fffd}') }
-    })
-}
-
 /// Writes the line of an event in `kprobe_profile`.
 pub fn write_profile(out: &mut dyn Write, event: &str, hits: u64, missed: u64) -> fmt::Result {
     writeln!(out, "  {event:<44} {hits:>15} {missed:>15}")
@@ -430,70 +422,6 @@ pub(crate) fn write_static_profile(
     // `GROUP:EVENT` in 44 columns.
     let width = 43_usize.saturating_sub(group.len());
     writeln!(out, "  {group}:{event:<width$} {hits:>15} {missed:>15}")
-}
-
-/// Writes `name+0xOFFSET/0xSIZE` of the function that contains `address`; the bare address if no function does.
-pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
-    match symbols.lookup(address) {
-        Some(function) => {
-            write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
-        }
-        None => write!(out, "{address:#x}"),
-    }
-}
-
-/// Returns the function that an address on a stack belongs to. For a return address this is the function that contains
-/// the call: the call may be its last instruction, and the return address then lies after its end.
-fn lookup_on_stack(address: u64, is_return: bool, symbols: &dyn Symbols) -> Option<Function<'_>> {
-    symbols.lookup(if is_return { address.wrapping_sub(4) } else { address })
-}
-
-/// Writes an address on a stack as [`write_offset`] does, but with the calling function for a return address.
-///
-/// # Errors
-///
-/// Returns the error of `out`.
-pub fn write_on_stack(out: &mut dyn Write, address: u64, is_return: bool, symbols: &dyn Symbols) -> fmt::Result {
-    match lookup_on_stack(address, is_return, symbols) {
-        Some(function) => {
-            write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
-        }
-        None => write!(out, "{address:#x}"),
-    }
-}
-
-/// Writes the name of the function that contains `address`; the bare address if no function does.
-///
-/// # Errors
-///
-/// Returns the error of `out`.
-pub fn write_name(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
-    match symbols.lookup(address) {
-        Some(function) => out.write_str(function.name),
-        None => write!(out, "{address:#x}"),
-    }
-}
-
-/// A sink that compares: it removes each text written to it from the front of the expected text, and fails on a
-/// difference.
-struct Rest<'a>(&'a str);
-
-impl Write for Rest<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 = self.0.strip_prefix(text).ok_or(fmt::Error)?;
-        Ok(())
-    }
-}
-
-/// Whether `value` is displayed as exactly `text`.
-pub(crate) fn is_shown_as(value: &dyn fmt::Display, text: &str) -> bool {
-    let mut rest = Rest(text);
-    write!(rest, "{value}").is_ok() && rest.0.is_empty()
-}
-
-/// Whether both values are displayed as the same text. False if there is no memory to find out.
-pub(crate) fn are_shown_alike(one: &dyn fmt::Display, other: &dyn fmt::Display) -> bool {
-    fallible::format(format_args!("{one}")).is_ok_and(|text| is_shown_as(other, &text))
 }
 
 /// Returns the name of a task: the part before the first zero that is valid UTF-8, at most 15 bytes.

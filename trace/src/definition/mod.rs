@@ -42,7 +42,7 @@ use core::fmt::{self, Write};
 
 use fallible::{OutOfMemory, Text};
 
-use crate::text::is_shown_as;
+use crate::shown::is_shown_as;
 
 pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Argument};
 pub use error::{Error, Problem};

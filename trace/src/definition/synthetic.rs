@@ -16,7 +16,7 @@ use core::fmt;
 
 use fallible::OutOfMemory;
 
-use super::is_name;
+use super::name::is_identifier as is_name;
 use super::number;
 use crate::errno::Errno;
 use crate::format::{Base, Width};

@@ -12,7 +12,7 @@ use crate::hit::Registers;
 use crate::hit::write::RecordedHit;
 use crate::options::{Flag, TraceClock};
 use crate::symbols::Function;
-use crate::text::{self, ShowError};
+use crate::text::ShowError;
 use crate::trigger::ProbeContext;
 use crate::trigger::inherited_tasks::InheritedTasks;
 use crate::trigger::restriction::Restriction;
@@ -502,7 +502,7 @@ fn symbol_strings_are_recorded_as_text() {
         static PLACE: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
         PLACE.store(address, core::sync::atomic::Ordering::Relaxed);
         let mut symbol = String::new();
-        text::write_offset(&mut symbol, address, &Names).unwrap();
+        crate::symbols::write_offset(&mut symbol, address, &Names).unwrap();
         let line = std::format!("p f @{:#x}:symstr", PLACE.as_ptr() as usize);
         assert_eq!(fetched(&line), std::format!("arg1=\"{symbol}\""));
     }

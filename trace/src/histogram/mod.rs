@@ -39,8 +39,6 @@ use crate::ring::Rings;
 use parse::{Modifier, Sort, Sum};
 use table::Shape;
 
-/// The largest number of values besides hits.
-const VALUES_MAX: usize = 2;
 /// The number of return addresses in a key.
 pub const STACK_DEPTH: usize = 16;
 /// The longest text in a key, in 64-bit words: 256 bytes, as in Linux. A Rust path with an offset takes up to 200

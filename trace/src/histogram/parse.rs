@@ -24,13 +24,14 @@ use fallible::{OutOfMemory, TryClone};
 
 use super::action::{ACTIONS_MAX, Action, Added, Effect, ParsedAction};
 use super::expression::{Content, Form, Op, Parser, Reference, Scope, VARIABLES_MAX, Value, Variable};
-use super::{Error, Histogram, Key, Problem, Source, Transform, VALUES_MAX};
+use super::table::VALUES_MAX;
+use super::{Error, Histogram, Key, Problem, Source, Transform};
 use crate::definition::number;
 use crate::filter::{HitString, Number, Time, parse as filter};
 use crate::format::Field;
 use crate::options::TraceClock;
 use crate::recorder::Recorder;
-use crate::text::{are_shown_alike, is_shown_as};
+use crate::shown::{are_shown_alike, is_shown_as};
 
 const KEYS_MAX: usize = 3;
 const SORTS_MAX: usize = 2;

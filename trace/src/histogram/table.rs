@@ -15,8 +15,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use fallible::OutOfMemory;
 
-use super::VALUES_MAX;
 use crate::atomic::{AtomicU64, zeroed};
+
+/// The largest number of values besides hits.
+pub(super) const VALUES_MAX: usize = 2;
 
 /// The number of exponents: 0 to 63.
 pub(crate) const EXPONENTS: u64 = 64;

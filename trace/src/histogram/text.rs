@@ -233,11 +233,11 @@ fn write_key(
         (_, Some(Modifier::Hex)) => write!(out, "{}: {value:x}", field.name),
         (_, Some(Modifier::Sym)) => {
             write!(out, "{}: [{value:x}] ", field.name)?;
-            write_column(out, 45, |out| crate::text::write_name(out, value, symbols))
+            write_column(out, 45, |out| crate::symbols::write_name(out, value, symbols))
         }
         (_, Some(Modifier::SymOffset)) => {
             write!(out, "{}: [{value:x}] ", field.name)?;
-            write_column(out, 55, |out| crate::text::write_offset(out, value, symbols))
+            write_column(out, 55, |out| crate::symbols::write_offset(out, value, symbols))
         }
         (_, Some(Modifier::Execname)) => {
             write!(out, "{}: ", field.name)?;
@@ -255,7 +255,7 @@ fn write_key(
 fn write_addresses(out: &mut dyn Write, words: &[u64], symbols: &dyn Symbols) -> fmt::Result {
     words.iter().take_while(|&&address| address != 0).enumerate().try_for_each(|(number, &address)| {
         out.write_str("         ")?;
-        crate::text::write_on_stack(out, address, number > 0, symbols)?;
+        crate::symbols::write_on_stack(out, address, number > 0, symbols)?;
         out.write_char('\n')
     })
 }
@@ -279,5 +279,5 @@ fn write_column(out: &mut dyn Write, width: usize, write: impl FnOnce(&mut dyn W
 fn write_text(out: &mut dyn Write, words: &[u64]) -> fmt::Result {
     let mut bytes = [0; 8 * TEXT_WORDS];
     let length = bytes.iter_mut().zip(text_of(words)).map(|(place, byte)| *place = byte).count();
-    crate::text::write_lossy(out, &bytes[..length])
+    crate::print::write_lossy(out, &bytes[..length])
 }

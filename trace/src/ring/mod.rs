@@ -43,7 +43,7 @@ use spin::Mutex;
 
 use crate::atomic::{AtomicU64, fence, zeroed};
 use crate::recorder::{Bench, COMPOSED};
-use crate::trigger::Switch;
+use crate::switch::Switch;
 
 pub use change::ResizeError;
 pub use pages::{Pages, RAW_PAGE};

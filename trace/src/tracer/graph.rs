@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::options::{Flag, Options};
 use crate::recorder::{FUNCTION_EVENT, GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT, STACK_EVENT};
 use crate::ring::Record;
-use crate::symbols::Symbols;
+use crate::symbols::{Symbols, write_name};
 use crate::text::{self, Described, ShowError};
 
 /// The state that the written records have left.
@@ -354,7 +354,7 @@ fn indent(out: &mut dyn Write, depth: usize) -> fmt::Result {
 }
 
 fn write_function(out: &mut dyn Write, function: u64, style: Style<'_>) -> fmt::Result {
-    text::write_name(out, function, style.symbols)
+    write_name(out, function, style.symbols)
 }
 
 fn write_cpu(out: &mut dyn Write, cpu: usize, style: Style<'_>) -> fmt::Result {

@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use fallible::OutOfMemory;
 
 use crate::atomic::{AtomicU64, fence};
-use crate::symbols::Symbols;
-use crate::text::{self, ShowError};
+use crate::symbols::{Symbols, write_on_stack};
+use crate::text::ShowError;
 
 /// The maximum number of frames that are kept of a stack.
 pub(crate) const FRAMES: usize = 64;
@@ -106,7 +106,7 @@ impl Usage {
         for (number, &(address, depth)) in frames.iter().enumerate() {
             let outer = frames.get(number + 1).map_or(0, |(_, depth)| *depth);
             write!(out, "{number:3}) {depth:8}   {:5}   ", depth.saturating_sub(outer))?;
-            text::write_on_stack(out, address, number > 0, symbols)?;
+            write_on_stack(out, address, number > 0, symbols)?;
             out.write_char('\n')?;
         }
         Ok(())

@@ -27,6 +27,7 @@ use crate::filter::{Filter, Number, RegisterQuestion, Test};
 use crate::histogram::{Histogram, Key, Tally};
 use crate::recorder::Recorder;
 use crate::ring::Rings;
+use crate::switch::Switch;
 use crate::tracer::Recording;
 use inherited_tasks::InheritedTasks;
 
@@ -229,10 +230,6 @@ impl BoundTrigger {
     }
 }
 
-/// A switch that hits can change, such as whether an event is recorded.
-#[derive(Debug)]
-pub struct Switch(pub(crate) AtomicBool);
-
 /// A trigger of an event.
 #[derive(Debug)]
 pub struct Trigger {
@@ -310,14 +307,6 @@ impl Pause {
     fn is_set(&self) -> bool {
         let is_last = self.orders.number.load(Acquire) == self.since.load(Relaxed);
         if is_last { &self.is_paused } else { &self.orders.is_pause }.load(Relaxed)
-    }
-}
-
-impl Switch {
-    /// Makes a switch that is on or off.
-    #[must_use]
-    pub const fn new(on: bool) -> Self {
-        Self(AtomicBool::new(on))
     }
 }
 

@@ -14,12 +14,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::{Action, Orders, Pause, Plan, ProbeContext, Request, Switch, Target, Trigger, TriggerKind};
+use super::{Action, Orders, Pause, Plan, ProbeContext, Request, Target, Trigger, TriggerKind};
 use crate::filter::{self, Filter, FindFunction, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
 use crate::ring::Rings;
-use crate::text::is_shown_as;
+use crate::shown::is_shown_as;
+use crate::switch::Switch;
 
 /// The settings of an event.
 #[derive(Debug)]

@@ -18,7 +18,8 @@ use crate::atomic::fence;
 use crate::context::Context;
 use crate::hit::Registers;
 use crate::ring::Rings;
-use crate::trigger::{Action, BoundTrigger, Orders, Plan, PlanCell, Switch, Trigger};
+use crate::switch::Switch;
+use crate::trigger::{Action, BoundTrigger, Orders, Plan, PlanCell, Trigger};
 
 /// Everything about a hit that is not in its record.
 #[derive(Clone, Copy, Debug)]

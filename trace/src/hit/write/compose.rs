@@ -313,7 +313,7 @@ impl Draft<'_> {
         self.locate(target, at + 1 - self.length);
     }
 
-    /// Appends the symbol that contains `address`, in the form of [`text::write_offset`](crate::text::write_offset):
+    /// Appends the symbol that contains `address`, in the form of [`write_offset`](crate::symbols::write_offset):
     /// `name+0xOFFSET/0xSIZE`, or the bare address if no function contains it.
     #[inline(never)]
     fn symbol(&mut self, target: Target, address: Option<u64>, functions: Option<&Functions>) {
