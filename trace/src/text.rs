@@ -16,7 +16,7 @@ use crate::recorder::{
 };
 use crate::ring::Record;
 use crate::symbols::{Symbols, lookup_on_stack, write_name, write_offset, write_on_stack};
-use crate::tracer::{PARENT, Tracer, graph};
+use crate::tracer::PARENT;
 
 /// Why records or a histogram cannot be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +66,6 @@ pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize
         return Ok(());
     }
     writeln!(out, "# tracer: {}\n#", options.tracer.name())?;
-    if options.tracer == Tracer::FunctionGraph {
-        return graph::write_header(out, options);
-    }
     writeln!(out, "# entries-in-buffer/entries-written: {present}/{written}   #P:{cpus}\n#")?;
     out.write_str(if options.is(Flag::IrqInfo) { COLUMNS } else { FEW_COLUMNS })
 }

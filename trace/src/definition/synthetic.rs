@@ -19,14 +19,12 @@ use fallible::OutOfMemory;
 use super::name::is_identifier as is_name;
 use super::number;
 use crate::errno::Errno;
-use crate::format::{Base, Width};
+use crate::format::{Base, TEXT_SIZE, Width};
 
 /// The group of all synthetic events.
 pub const GROUP: &str = "synthetic";
 /// The largest number of fields of an event (`SYNTH_FIELDS_MAX`).
 const FIELDS_MAX: usize = 64;
-/// The space in a record for a text of fixed size, and the largest such size, in bytes (`STR_VAR_LEN_MAX`).
-pub(crate) const TEXT_SIZE: usize = 256;
 
 /// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
@@ -249,21 +247,6 @@ fn integer(kind: &str) -> Option<Base> {
         "u8" | "unsigned char" => Base::Unsigned(W8),
         _ => return None,
     })
-}
-
-/// Returns the conversion of a field of this type in `print fmt`.
-pub(crate) fn conversion(kind: &str) -> &'static str {
-    match kind {
-        "s64" => "%lld",
-        "long" => "%ld",
-        "unsigned long" => "%lu",
-        "s32" | "s16" | "s8" | "char" | "int" | "bool" | "pid_t" => "%d",
-        "u32" | "u16" | "u8" | "unsigned char" | "unsigned int" => "%u",
-        "gfp_t" => "%x",
-        _ if kind.contains("char[") => "%.*s",
-        _ if kind.contains("long[") => "%s",
-        _ => "%llu",
-    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,7 +2,7 @@
 //! them, and the options for printing records.
 
 use alloc::vec::Vec;
-use core::fmt::Write;
+use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
 
@@ -14,7 +14,7 @@ use crate::ring::{Counts, Pages, Record, Snapshot, Stats};
 use crate::symbols::Symbols;
 use crate::text::{self, ShowError};
 use crate::tracer::Tracer;
-use crate::tracer::graph::{Printer, Style};
+use crate::tracer::graph::{self, Printer, Style};
 
 /// Records that were taken out of the rings for a `trace_pipe`.
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl<P: RegisteredProbe> Events<P> {
             write!(out, "# tracer: {tracer}\n#\n#\n# * Snapshot is {state} *\n#\n")?;
             return Ok(out.write_str(SNAPSHOT_HELP)?);
         }
-        text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
+        self.write_header(out, snapshot.present(), snapshot.written(), cpus)?;
         self.write_records(out, snapshot, &|_, _| true, symbols, clock)
     }
 
@@ -199,7 +199,7 @@ impl<P: RegisteredProbe> Events<P> {
     ) -> Result<(), ShowError> {
         self.keep_snapshot(false)?;
         let snapshot = self.rings.snapshot()?;
-        text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
+        self.write_header(out, snapshot.present(), snapshot.written(), cpus)?;
         let skipped = (snapshot.present() as usize).saturating_sub(limit);
         self.write_records(out, &snapshot, &|number, _| number >= skipped, symbols, clock)
     }
@@ -220,7 +220,7 @@ impl<P: RegisteredProbe> Events<P> {
         self.keep_snapshot(false)?;
         let snapshot = self.rings.snapshot()?;
         let Counts { present, lost } = snapshot.counts().nth(cpu).unwrap_or_default();
-        text::write_header(out, present, present + lost, cpus, self.options)?;
+        self.write_header(out, present, present + lost, cpus)?;
         self.write_records(out, &snapshot, &|_, record| record.cpu == cpu, symbols, clock)
     }
 
@@ -299,6 +299,14 @@ impl<P: RegisteredProbe> Events<P> {
     /// Fails if there is no memory for the pages. Then nothing was taken.
     pub fn take_pages(&self, cpu: usize, clock: Clock) -> Result<Pages, ShowError> {
         Ok(self.rings.take_pages(cpu, clock, &mut |_| Ok(()))?)
+    }
+
+    /// Writes the heading of `trace`: `present` of `written` records follow, from a machine with `cpus` CPUs.
+    fn write_header(&self, out: &mut dyn Write, present: u64, written: u64, cpus: usize) -> fmt::Result {
+        match self.options.tracer {
+            Tracer::FunctionGraph => graph::write_header(out, self.options),
+            _ => text::write_header(out, present, written, cpus, self.options),
+        }
     }
 
     /// Writes the records of `snapshot` for which `is_meant` is true. It gets the index and the record.

@@ -20,8 +20,10 @@
 //!
 //! Code that filters, counts or prints records uses only the [`Field`]s and the bytes.
 
+mod file;
 mod fixed;
 mod kind;
+mod synthetic;
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -33,13 +35,13 @@ use fallible::OutOfMemory;
 pub(crate) use fixed::{Parts, fetch};
 pub use kind::{Base, Bits, Type, Width};
 
-use crate::definition::synthetic::{self, Synthetic};
-use crate::print;
-
 /// The size in bytes of the word that says which values of an array could not be read.
 const UNREAD: usize = 8;
 /// The size in bytes of a field of a synthetic event, except texts of fixed size.
 const WORD: usize = 8;
+/// The space in a record of a synthetic event for a text of fixed size, and the largest such size, in bytes
+/// (`STR_VAR_LEN_MAX`).
+pub(crate) const TEXT_SIZE: usize = 256;
 
 /// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -253,24 +255,6 @@ impl Format {
         ])
     }
 
-    /// Makes the format of a synthetic event. As in Linux, each field takes a word, and a text of fixed size takes 256
-    /// bytes.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no memory for the fields.
-    pub fn of_synthetic(definition: Synthetic) -> Result<Self, OutOfMemory> {
-        let mut fields = Self::common()?;
-        let mut offset = Shape::Synthetic.size();
-        for synthetic::Field { name, kind, base, size, signed } in definition.fields {
-            let (name, text, kind) = (Cow::Owned(name), Cow::Owned(kind), Type::one(base));
-            let field = Field { name, text, offset, size, signed, kind, unread: None, fault: None };
-            offset += if base == Base::Characters { synthetic::TEXT_SIZE } else { WORD };
-            fallible::push(&mut fields, field)?;
-        }
-        Ok(Self { shape: Shape::Synthetic, fields, print: None, base_event: None, tested: Vec::new() })
-    }
-
     /// Returns the fields of the arguments.
     #[must_use]
     pub fn arguments(&self) -> &[Field] {
@@ -313,92 +297,12 @@ impl Format {
     pub fn size(&self) -> usize {
         let arrays = self.fields.iter().chain(&self.tested).filter(|field| field.unread.is_some()).count();
         let end = |field: &Field| match (self.shape, field.kind.base) {
-            (Shape::Synthetic, Base::Characters) => field.offset + synthetic::TEXT_SIZE,
+            (Shape::Synthetic, Base::Characters) => field.offset + TEXT_SIZE,
             (Shape::Synthetic, _) => field.offset + WORD,
             _ => field.offset + field.size,
         };
         let size = self.tested.last().or(self.fields.last()).map_or(0, end) + UNREAD * arrays;
         if self.shape == Shape::Static { size.next_multiple_of(WORD) } else { size }
-    }
-
-    /// Writes the contents of the file `format` for the event numbered `id`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of `out`.
-    pub fn write(&self, out: &mut dyn fmt::Write, event: &str, id: u16) -> fmt::Result {
-        writeln!(out, "name: {event}\nID: {id}\nformat:")?;
-        for (number, field) in self.fields.iter().enumerate() {
-            if number == Self::COMMON {
-                out.write_char('\n')?;
-            }
-            write_field(out, field)?;
-        }
-        out.write_str("\nprint fmt: ")?;
-        if self.shape == Shape::Static {
-            match self.print {
-                Some(print) => out.write_str(print)?,
-                None => print::write_default(out, self.arguments())?,
-            }
-            return out.write_char('\n');
-        }
-        out.write_char('"')?;
-        if self.shape == Shape::Synthetic {
-            return self.write_synthetic(out);
-        }
-        match (&self.base_event, self.shape) {
-            (Some(base_event), _) => write!(out, "({base_event})")?,
-            (None, Shape::Probe) => out.write_str("(%lx)")?,
-            (None, Shape::Return) => out.write_str("(%lx <- %lx)")?,
-            (None, Shape::Synthetic | Shape::Static) => {}
-        }
-        for field in self.arguments() {
-            write!(out, " {}=", field.name)?;
-            let conversion = field.kind.base.conversion();
-            match field.kind.count {
-                0 => out.write_str(conversion)?,
-                count => {
-                    write!(out, "{{{conversion}")?;
-                    (1..count).try_for_each(|_| write!(out, ",{conversion}"))?;
-                    out.write_char('}')?;
-                }
-            }
-        }
-        out.write_str(match (&self.base_event, self.shape) {
-            (None, Shape::Probe) => "\", REC->__probe_ip",
-            (None, Shape::Return) => "\", REC->__probe_func, REC->__probe_ret_ip",
-            (Some(_), _) | (None, Shape::Synthetic | Shape::Static) => "\"",
-        })?;
-        for field in self.arguments() {
-            let (before, after) = if field.kind.base.is_text() { ("__get_str(", ")") } else { ("REC->", "") };
-            match field.kind.count {
-                0 => write!(out, ", {before}{}{after}", field.name)?,
-                count => {
-                    (0..count).try_for_each(|index| write!(out, ", {before}{}[{index}]{after}", field.name))?;
-                }
-            }
-        }
-        out.write_char('\n')
-    }
-}
-
-impl Format {
-    /// Writes the `print fmt` of a synthetic event, from the first field on.
-    fn write_synthetic(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        for (number, field) in self.arguments().iter().enumerate() {
-            let before = if number > 0 { ", " } else { "" };
-            write!(out, "{before}{}={}", field.name, synthetic::conversion(&field.text))?;
-        }
-        out.write_char('"')?;
-        for field in self.arguments() {
-            let (before, after) = match field.kind.base {
-                Base::Stack => ("__get_stacktrace(", ")"),
-                base if base.is_text() => ("__get_str(", ")"),
-                _ => ("REC->", ""),
-            };
-            write!(out, ", {before}{}{after}", field.name)?;
-        }
-        out.write_char('\n')
     }
 
     /// Writes the fields of a synthetic event as `synthetic_events` lists them.
@@ -425,17 +329,6 @@ impl Shape {
             Self::Synthetic | Self::Static => 8,
         }
     }
-}
-
-/// Writes a line of `format`. The number of values of an array follows the name, as in C.
-fn write_field(out: &mut dyn fmt::Write, field: &Field) -> fmt::Result {
-    let Field { name, text, offset, size, signed, .. } = field;
-    let (text, dimension) = match text.find('[') {
-        Some(at) if !field.is_located() => text.split_at(at),
-        _ => (text.as_ref(), ""),
-    };
-    let signed = u8::from(*signed);
-    writeln!(out, "\tfield:{text} {name}{dimension};\toffset:{offset};\tsize:{size};\tsigned:{signed};")
 }
 
 #[cfg(all(test, not(loom)))]

@@ -21,7 +21,7 @@ use fallible::{Arc, OutOfMemory};
 use super::expression::{Content, Needed, Parser, ValueType, Variable};
 use super::parse::Fragment;
 use super::{Error, Problem};
-use crate::definition::synthetic::TEXT_SIZE;
+use crate::format::TEXT_SIZE;
 use crate::format::{Base, Field};
 use crate::recorder::Recorder;
 

@@ -156,7 +156,7 @@ fn a_call_tree_is_nested() {
 fn the_header_has_the_columns_that_are_shown() {
     let header = |options| {
         let mut out = String::new();
-        text::write_header(&mut out, 3, 4, 1, options).unwrap();
+        graph::write_header(&mut out, options).unwrap();
         out
     };
     let first = "# tracer: function_graph\n#\n";

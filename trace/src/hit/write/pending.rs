@@ -87,7 +87,7 @@ impl VariableUse {
     }
 }
 
-const TEXT_WORDS: usize = crate::definition::synthetic::TEXT_SIZE / 8;
+const TEXT_WORDS: usize = crate::format::TEXT_SIZE / 8;
 
 /// Returns the number of bytes of a text before its zero.
 fn length(words: &[AtomicU64]) -> usize {
