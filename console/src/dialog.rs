@@ -11,12 +11,8 @@ use crate::session::{PROMPT, Session};
 use crate::words::{Failure, Words};
 use crate::{command, files, output, probes};
 
-/// Reads lines and runs them, forever. [`init`](crate::init) must have been called.
-///
-/// # Panics
-///
-/// Panics if there is no memory for the rings and the events.
-pub fn run() -> ! {
+/// Reads lines and runs them, forever, with the registered commands.
+pub(crate) fn run() -> ! {
     let mut session = Session::new();
     println!("Type `help` to see what there is.");
     loop {

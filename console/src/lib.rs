@@ -1,7 +1,7 @@
 //! A console for probes, in any kernel that can read and write bytes, for example on a UART: programs in the one-line
 //! language, events in the grammar of Linux's `dynamic_events`, the files of tracefs, and the records of hits.
 //!
-//! A kernel implements [`Host`], passes it to [`init`] with its own commands, and calls [`run`] from a task. A line is
+//! A kernel implements [`Host`], passes it to [`init`], and calls [`run`] with its own commands from a task. A line is
 //! edited as it is typed. It is either a definition of an event or a command. A line that cannot be carried out is
 //! answered by a line that begins with `error: `, with a caret below the cause if the cause is in the line. The console
 //! then goes on.
@@ -26,8 +26,8 @@
 //! }
 //!
 //! fn console() -> ! {
-//!     kprobes_console::init(&Kernel, &[]);
-//!     kprobes_console::run()
+//!     kprobes_console::init(&Kernel);
+//!     kprobes_console::run(&[])
 //! }
 //! ```
 //!
@@ -115,14 +115,23 @@ mod types;
 mod why;
 pub mod words;
 
-pub use dialog::run;
 pub use host::Host;
 pub use prologue::is_caller_in_x30;
 
-/// Passes the kernel's services and its own commands to the console, which adds the commands to its own. Must be called
-/// before any other function of the console. Prints a line if the tables are damaged. Later calls have no effect.
-pub fn init(host: &'static dyn Host, commands: &'static [command::Command]) {
+/// Passes the kernel's services to the console. Must be called before anything else of the console is used. Prints a
+/// line if the tables are damaged. Later calls have no effect.
+pub fn init(host: &'static dyn Host) {
     host::set(host);
-    command::register(&commands::COMMANDS, commands);
     symbol::init(host.tables());
+}
+
+/// Reads lines and runs them, forever. The kernel's own `commands` are added to those of the console. [`init`] must have
+/// been called.
+///
+/// # Panics
+///
+/// Panics if there is no memory for the rings and the events.
+pub fn run(commands: &'static [command::Command]) -> ! {
+    command::register(&commands::COMMANDS, commands);
+    dialog::run()
 }

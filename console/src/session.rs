@@ -40,8 +40,7 @@ impl Session {
     /// # Panics
     ///
     /// Panics if there is no memory for the rings and the events.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut events = tracing::events(tracing::rings()).expect("there is memory for what readers take");
         events.add_all_static().expect("there is memory for the events of the kernel");
         Self {
@@ -81,11 +80,5 @@ impl Session {
     /// Returns the event, of any instance, whose probe was registered with `data`.
     pub(crate) fn event_of(&self, data: usize) -> Option<&Event> {
         self.events.iter().chain(self.instances.events()).find(|event| event.data() == data)
-    }
-}
-
-impl Default for Session {
-    fn default() -> Self {
-        Self::new()
     }
 }

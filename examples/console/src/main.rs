@@ -280,8 +280,8 @@ mod probes {
         static CONTEXT: Context = Context::of_task(1, "kernel");
         // SAFETY: this is the only CPU, and nothing else uses TPIDR_EL1.
         unsafe { CONTEXT.install(0) };
-        kprobes_console::init(&Kernel, &COMMANDS);
-        kprobes_console::run()
+        kprobes_console::init(&Kernel);
+        kprobes_console::run(&COMMANDS)
     }
 }
 

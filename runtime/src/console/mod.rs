@@ -176,7 +176,10 @@ static COMMANDS: [Command; 8] = [
 
 /// Registers this kernel as the host of the console.
 pub(crate) fn init() {
-    kprobes_console::init(&Kernel, &COMMANDS);
+    kprobes_console::init(&Kernel);
 }
 
-pub use kprobes_console::run;
+/// Runs the console, forever.
+pub fn run() -> ! {
+    kprobes_console::run(&COMMANDS)
+}
