@@ -11,7 +11,7 @@
 //! 3. The hit path is closed: it takes no lock that interrupted code may hold, allocates nothing, and calls only
 //!    functions that cannot be probed.
 //! 4. A refusal carries its reason and the address, as data.
-//! 5. A disarmed probe costs nothing.
+//! 5. A disabled probe costs nothing.
 //!
 //! # Map
 //!

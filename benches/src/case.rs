@@ -302,7 +302,7 @@ impl Deref for TracedProbe {
     }
 }
 
-/// Arms the probes of a tracer.
+/// Enables the probes of a tracer.
 fn traced(traced: Result<Traced, impl fmt::Debug>) -> Armed {
     let traced = Arc::new(traced.expect("there is memory"));
     traced.set_enabled(true).expect("there is memory");

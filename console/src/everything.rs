@@ -210,7 +210,7 @@ fn show(probes: &[Kprobe]) {
     if !is_enabled(probes) {
         let (probes, them) =
             (counted(probes.len(), "probe is", "probes are"), if probes.len() == 1 { "it" } else { "them" });
-        return println!("{probes} disarmed: `everything off` removes {them}");
+        return println!("{probes} disabled: `everything off` removes {them}");
     }
     let (hits, missed) =
         probes.iter().fold((0, 0), |(hits, missed), probe| (hits + probe.hits(), missed + probe.missed()));

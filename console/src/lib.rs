@@ -125,8 +125,8 @@ pub fn init(host: &'static dyn Host) {
     symbol::init(host.tables());
 }
 
-/// Reads lines and runs them, forever. The kernel's own `commands` are added to those of the console. [`init`] must have
-/// been called.
+/// Reads lines and runs them, forever. The kernel's own `commands` are added to those of the console. The commands of
+/// the first call are those of all calls. [`init`] must have been called.
 ///
 /// # Panics
 ///

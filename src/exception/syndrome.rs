@@ -9,14 +9,14 @@ pub const BRK_STEPPED: u16 = 0x6;
 pub const BRK_LEAVE: u16 = 0x5;
 
 /// ESR_EL1 (Arm ARM, D24.2.40): the class of the exception is in bits 31 to 26, bit 25 is set for 32-bit instructions.
-pub(crate) const EC_SHIFT: u32 = 26;
-pub(crate) const EC_UNKNOWN: u64 = 0x00;
-pub(crate) const EC_BRANCH_TARGET: u64 = 0x0d;
-pub(crate) const EC_DATA_ABORT: u64 = 0x25;
+pub(super) const EC_SHIFT: u32 = 26;
+pub(super) const EC_UNKNOWN: u64 = 0x00;
+pub(super) const EC_BRANCH_TARGET: u64 = 0x0d;
+pub(super) const EC_DATA_ABORT: u64 = 0x25;
 pub(crate) const EC_BREAKPOINT: u64 = 0x31;
 pub(crate) const EC_STEP: u64 = 0x33;
 pub(crate) const EC_WATCHPOINT: u64 = 0x35;
-pub(crate) const EC_BRK64: u64 = 0x3c;
-pub(crate) const INSTRUCTION_32_BIT: u64 = 1 << 25;
+pub(super) const EC_BRK64: u64 = 0x3c;
+pub(super) const INSTRUCTION_32_BIT: u64 = 1 << 25;
 /// The immediate of a BRK is in the low half of the syndrome.
-pub(crate) const ISS_BRK_COMMENT: u64 = 0xffff;
+pub(super) const ISS_BRK_COMMENT: u64 = 0xffff;

@@ -446,7 +446,7 @@ unsafe fn masked_original(address: usize) -> Original {
 }
 
 /// Returns whether `word` may stand where the image has another, or at the site of a static event: false for most words
-/// that do neither. An armed probe leaves BRK or B in the text, and a site holds NOP or B.
+/// that do neither. An armed instruction is BRK or B in the text, and a site holds NOP or B.
 const fn needs_look_up(word: u32) -> bool {
     encode::branch_target(word, 0).is_some() || insn::is_exception_or_system(word)
 }

@@ -35,7 +35,7 @@ const EC_BREAKPOINT: u64 = 0x31;
 const EC_WATCHPOINT: u64 = 0x35;
 /// MDSCR_EL1.MDE and KDE (D24.3.20) enable breakpoints and watchpoints, also at EL1.
 const ENABLED: u64 = 1 << 15 | 1 << 13;
-/// DBGBCR_EL1 and DBGWCR_EL1 (D24.3.2, D24.3.16): enabled, at EL1, for all bytes, for loads and stores.
+/// DBGBCR_EL1 and DBGWCR_EL1 (D24.3.2, D24.3.11): enabled, at EL1, for all bytes, for loads and stores.
 const BREAKPOINT: u64 = 0xf << 5 | 0b01 << 1 | 1;
 const WATCHPOINT: u64 = 0xff << 5 | 0b11 << 3 | 0b01 << 1 | 1;
 

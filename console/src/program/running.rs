@@ -325,7 +325,7 @@ impl Reader {
 }
 
 impl RunningProgram {
-    /// Parses a program, runs its `BEGIN`, and arms its probes.
+    /// Parses a program, runs its `BEGIN`, and enables its probes.
     ///
     /// # Errors
     ///

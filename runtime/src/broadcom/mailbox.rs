@@ -4,7 +4,7 @@
 //! **What the firmware sees.** The firmware reads and writes the message in memory, not in this CPU's caches. So the
 //! message is cleaned to the point of coherency and dropped from the caches before it is handed over. It is dropped
 //! again before the answer is read, because a line of it may have been fetched meanwhile (Arm ARM, D7.5.9). No other
-//! data shares its cache writeback granule, whose maximum is 2 KiB (CTR_EL0.CWG; Arm ARM, D24.2.34), so nothing is
+//! data shares its cache writeback granule, whose maximum is 2 KiB (CTR_EL0.CWG; Arm ARM, D24.2.37), so nothing is
 //! written back over the answer. The barriers of the maintenance also complete it before the mailbox is written, and
 //! before memory is read.
 

@@ -179,7 +179,11 @@ pub(crate) fn init() {
     kprobes_console::init(&Kernel);
 }
 
-/// Runs the console, forever.
+/// Runs the [console](kprobes_console::run), forever, with the commands of this kernel.
+///
+/// # Panics
+///
+/// Panics if there is no memory for the rings and the events.
 pub fn run() -> ! {
     kprobes_console::run(&COMMANDS)
 }

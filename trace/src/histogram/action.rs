@@ -21,8 +21,7 @@ use fallible::{Arc, OutOfMemory};
 use super::expression::{Content, Needed, Parser, ValueType, Variable};
 use super::parse::Fragment;
 use super::{Error, Problem};
-use crate::format::TEXT_SIZE;
-use crate::format::{Base, Field};
+use crate::format::{Base, Field, TEXT_SIZE};
 use crate::recorder::Recorder;
 
 /// The largest number of actions of a trigger (`HIST_ACTIONS_MAX`).

@@ -23,7 +23,7 @@ use super::{Error, Histogram, Problem, STACK_DEPTH, TEXT_WORDS, words_of_text};
 use crate::clock::Clock;
 use crate::definition::number;
 use crate::filter::{self, FindFunction, HitString, Number, Time};
-use crate::format::Field;
+use crate::format::{Field, TEXT_SIZE};
 use crate::recorder::Recorder;
 
 /// The largest number of operators in an expression.
@@ -32,8 +32,6 @@ const OPERATORS_MAX: usize = 3;
 pub(crate) const OPERANDS_MAX: usize = OPERATORS_MAX + 1;
 /// The largest number of variables of a trigger, and of variables that it refers to.
 pub(crate) const VARIABLES_MAX: usize = 16;
-/// The longest text in a key in Linux, in bytes (`MAX_FILTER_STR_VAL`).
-const TEXT_SIZE: usize = 256;
 
 /// An operation on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

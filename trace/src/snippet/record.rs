@@ -75,7 +75,7 @@ impl Steps {
 
     /// Writes the first words of the event, the common fields and the address, and counts the record.
     fn common(&mut self, recorder: &Recorder) -> Result<(), NoCode> {
-        /// The I bit of PSTATE.DAIF, as MRS reads it (C5.2.2).
+        /// The I bit of PSTATE.DAIF, as MRS reads it (C5.2, DAIF).
         const IRQ_MASKED: u8 = 7;
         const FLAGS: u8 = 16;
         const TASK: u8 = 32;

@@ -11,7 +11,7 @@ use crate::board::BASE;
 ///
 /// # Errors
 ///
-/// The filter begins with a configuration that does not exist.
+/// The filter begins with a configuration that does not exist, and `::`.
 pub fn existing(filter: &str, prefixes: &[String]) -> Result<String> {
     let head = filter.split("::").next().unwrap_or_default();
     let Some((board, configuration)) = head.split_once('/') else { return Ok(filter.into()) };
@@ -20,7 +20,8 @@ pub fn existing(filter: &str, prefixes: &[String]) -> Result<String> {
     if configuration == BASE && prefixes.iter().any(|prefix| prefix == board) {
         return Ok(filter.replacen(head, board, 1));
     }
-    let is_known = configuration.is_empty() || others.peek().is_none() || others.clone().any(|prefix| prefix == head);
+    let is_part = head == filter || others.peek().is_none();
+    let is_known = is_part || others.clone().any(|prefix| prefix == head);
     let names = others.map(|prefix| format!("`{prefix}`")).collect::<Vec<_>>().join(", ");
     ensure!(is_known, "there is no configuration `{head}`; those of {board} are {names}");
     Ok(filter.into())
@@ -203,7 +204,8 @@ mod tests {
             assert_eq!(existing(filter).as_deref(), Ok(meant));
         }
         let error = "there is no configuration `pi/smp2`; those of pi are `pi`, `pi/smp1`";
-        assert_eq!([existing("pi/smp2::a"), existing("pi/smp2")], [Err(error.into()), Err(error.into())]);
+        assert_eq!(existing("pi/smp2::a"), Err(error.into()));
+        assert_eq!(existing("pi/sm").as_deref(), Ok("pi/sm"), "a part of names");
     }
 
     #[test]

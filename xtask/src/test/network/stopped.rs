@@ -33,7 +33,7 @@ enum Cue {
 }
 
 const ALL: &str = "instructions are probed: ";
-const SOME: &str = "probes are disarmed: ";
+const SOME: &str = "probes are disabled: ";
 const NONE: &str = "`everything on` probes every instruction";
 /// For each step: the line that is typed; texts, one of which a line of the reply must contain; and the moment to press
 /// ^C.
