@@ -15,15 +15,13 @@ use crate::board::BASE;
 pub fn existing(filter: &str, prefixes: &[String]) -> Result<String> {
     let head = filter.split("::").next().unwrap_or_default();
     let Some((board, configuration)) = head.split_once('/') else { return Ok(filter.into()) };
-    let is_of_board = |prefix: &&String| prefix.split('/').next() == Some(board);
-    let mut others = prefixes.iter().filter(is_of_board).peekable();
     if configuration == BASE && prefixes.iter().any(|prefix| prefix == board) {
         return Ok(filter.replacen(head, board, 1));
     }
-    let is_part = head == filter || others.peek().is_none();
-    let is_known = is_part || others.clone().any(|prefix| prefix == head);
-    let names = others.map(|prefix| format!("`{prefix}`")).collect::<Vec<_>>().join(", ");
-    ensure!(is_known, "there is no configuration `{head}`; those of {board} are {names}");
+    let is_of_board = |prefix: &&str| prefix.split('/').next() == Some(board);
+    let of_board: Vec<_> = prefixes.iter().map(String::as_str).filter(is_of_board).collect();
+    let may_exist = head == filter || of_board.is_empty() || of_board.contains(&head);
+    ensure!(may_exist, "there is no configuration `{head}`; those of {board} are `{}`", of_board.join("`, `"));
     Ok(filter.into())
 }
 
