@@ -80,13 +80,12 @@ pub trait Symbols {
 }
 
 /// Writes `name+0xOFFSET/0xSIZE` of the function that contains `address`; the bare address if no function does.
+///
+/// # Errors
+///
+/// Returns the error of `out`.
 pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
-    match symbols.lookup(address) {
-        Some(function) => {
-            write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
-        }
-        None => write!(out, "{address:#x}"),
-    }
+    write_on_stack(out, address, false, symbols)
 }
 
 /// Returns the function that an address on a stack belongs to. For a return address this is the function that contains

@@ -59,14 +59,8 @@ const FEW_COLUMNS: &str = "\
 /// The longest name of a task that is shown, in bytes.
 const TASK_NAME_MAX: usize = 15;
 
-/// Writes the heading of `trace` for any tracer but `function_graph`: `present` of `written` records follow, from a
-/// machine with `cpus` CPUs. Writes nothing if [`Flag::ContextInfo`] is off.
-pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize, options: Options) -> fmt::Result {
-    if !options.is(Flag::ContextInfo) {
-        return Ok(());
-    }
-    writeln!(out, "# tracer: {}\n#", options.tracer.name())?;
-    writeln!(out, "# entries-in-buffer/entries-written: {present}/{written}   #P:{cpus}\n#")?;
+/// Writes the column headings of `trace` for any tracer but `function_graph`.
+pub(crate) fn write_columns(out: &mut dyn Write, options: Options) -> fmt::Result {
     out.write_str(if options.is(Flag::IrqInfo) { COLUMNS } else { FEW_COLUMNS })
 }
 

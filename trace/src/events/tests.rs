@@ -944,6 +944,48 @@ fn the_clock_can_count_records() {
     assert_eq!((all.len() < hits as usize, all.last()), (true, Some(&last)), "some were overwritten");
 }
 
+/// The heading of `trace`, as Linux prints it.
+#[test]
+fn the_heading_is_that_of_the_tracer_and_its_options() {
+    use crate::tracer::Tracer;
+    let mut events = events();
+    define(&mut events, "p:one f").unwrap();
+    (1..=3).for_each(|time| hit(0x1000, time));
+    let heading = |events: &Events<Counter>| {
+        let mut text = String::new();
+        events.write_trace(&mut text, 0, 1, &Names, Clock { frequency: 1_000_000, origin: 0 }).unwrap();
+        text
+    };
+    let first = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 3/3   #P:1\n#\n";
+    let shown = heading(&events);
+    assert!(
+        shown.starts_with(&format!("{first}#                                _-----=> irqs-off/BH-disabled\n")),
+        "{shown}"
+    );
+    assert!(shown.ends_with("#              | |         |   |||||     |         |\n"), "{shown}");
+    events.set_option(Flag::IrqInfo, false);
+    let few =
+        "#           TASK-PID     CPU#     TIMESTAMP  FUNCTION\n#              | |         |         |         |\n";
+    assert_eq!(heading(&events).strip_prefix(first), Some(few));
+    events.set_tracer(Tracer::FunctionGraph);
+    let first = "# tracer: function_graph\n#\n";
+    let usual = "# CPU  DURATION                  FUNCTION CALLS\n# |     |   |                     |   |   |   |\n";
+    assert_eq!(heading(&events).strip_prefix(first), Some(usual));
+    events.set_option(Flag::GraphTime, true);
+    events.set_option(Flag::GraphTask, true);
+    let all = "\
+#     TIME        CPU  TASK/PID         DURATION                  FUNCTION CALLS
+#      |          |     |    |           |   |                     |   |   |   |
+";
+    assert_eq!(heading(&events).strip_prefix(first), Some(all));
+    for tracer in [Tracer::FunctionGraph, Tracer::Nop] {
+        events.set_tracer(tracer);
+        events.set_option(Flag::ContextInfo, false);
+        assert_eq!(heading(&events), "");
+        events.set_option(Flag::ContextInfo, true);
+    }
+}
+
 fn snapshot(events: &Events<Counter>) -> String {
     let mut text = String::new();
     events.write_snapshot(&mut text, 2, &Names, Clock { frequency: 1_000_000, origin: 0 }).unwrap();

@@ -301,12 +301,18 @@ impl<P: RegisteredProbe> Events<P> {
         Ok(self.rings.take_pages(cpu, clock, &mut |_| Ok(()))?)
     }
 
-    /// Writes the heading of `trace`: `present` of `written` records follow, from a machine with `cpus` CPUs.
+    /// Writes the heading of `trace`: `present` of `written` records follow, from a machine with `cpus` CPUs. Writes
+    /// nothing if [`Flag::ContextInfo`] is off.
     fn write_header(&self, out: &mut dyn Write, present: u64, written: u64, cpus: usize) -> fmt::Result {
-        match self.options.tracer {
-            Tracer::FunctionGraph => graph::write_header(out, self.options),
-            _ => text::write_header(out, present, written, cpus, self.options),
+        if !self.options.is(Flag::ContextInfo) {
+            return Ok(());
         }
+        writeln!(out, "# tracer: {}\n#", self.options.tracer.name())?;
+        if self.options.tracer == Tracer::FunctionGraph {
+            return graph::write_columns(out, self.options);
+        }
+        writeln!(out, "# entries-in-buffer/entries-written: {present}/{written}   #P:{cpus}\n#")?;
+        text::write_columns(out, self.options)
     }
 
     /// Writes the records of `snapshot` for which `is_meant` is true. It gets the index and the record.

@@ -210,16 +210,6 @@ fn texts_have_the_name_of_where_they_are_from() {
 }
 
 #[test]
-fn the_header() {
-    let mut text = String::new();
-    write_header(&mut text, 3, 3, 1, Options::default()).unwrap();
-    let linux = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 3/3   #P:1\n#\n\
-        #                                _-----=> irqs-off/BH-disabled\n";
-    assert!(text.starts_with(linux), "{text}");
-    assert!(text.ends_with("#              | |         |   |||||     |         |\n"), "{text}");
-}
-
-#[test]
 fn the_profile() {
     let mut text = String::new();
     write_profile(&mut text, "blk_update", 3, 0).unwrap();

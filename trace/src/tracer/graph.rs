@@ -62,12 +62,8 @@ const COLUMNS: [(Flag, &str, &str); 4] = [
     (Flag::GraphDuration, "  DURATION   ", "   |   |      "),
 ];
 
-/// Writes the heading of `trace`. Writes nothing if [`Flag::ContextInfo`] is off.
-pub(crate) fn write_header(out: &mut dyn Write, options: Options) -> fmt::Result {
-    if !options.is(Flag::ContextInfo) {
-        return Ok(());
-    }
-    writeln!(out, "# tracer: {}\n#", options.tracer.name())?;
+/// Writes the column headings of `trace`.
+pub(crate) fn write_columns(out: &mut dyn Write, options: Options) -> fmt::Result {
     let line = |out: &mut dyn Write, of: &dyn Fn(&(Flag, &'static str, &'static str)) -> &'static str, last: &str| {
         out.write_char('#')?;
         COLUMNS.iter().filter(|(flag, ..)| options.is(*flag)).try_for_each(|column| out.write_str(of(column)))?;

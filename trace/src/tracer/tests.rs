@@ -153,28 +153,6 @@ fn a_call_tree_is_nested() {
 }
 
 #[test]
-fn the_header_has_the_columns_that_are_shown() {
-    let header = |options| {
-        let mut out = String::new();
-        graph::write_header(&mut out, options).unwrap();
-        out
-    };
-    let first = "# tracer: function_graph\n#\n";
-    let usual = "# CPU  DURATION                  FUNCTION CALLS\n# |     |   |                     |   |   |   |\n";
-    assert_eq!(header(graph_options()).strip_prefix(first), Some(usual));
-    let mut options = graph_options();
-    options.set(Flag::GraphTime, true);
-    options.set(Flag::GraphTask, true);
-    let all = "\
-#     TIME        CPU  TASK/PID         DURATION                  FUNCTION CALLS
-#      |          |     |    |           |   |                     |   |   |   |
-";
-    assert_eq!(header(options).strip_prefix(first), Some(all));
-    options.set(Flag::ContextInfo, false);
-    assert_eq!(header(options), "");
-}
-
-#[test]
 fn columns_are_shown_as_options_have_it() {
     let records = [
         call(7, 5_123_456_789, OPEN, 0x800),
