@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{
-    derived::{File, Package, Replacement},
+    derived::{File, Package},
     pages, run,
 };
 use crate::test::{
@@ -22,7 +22,7 @@ struct Mistake {
     message: &'static str,
 }
 
-const INCLUDE: &str = "    INCLUDE kprobes.x                   /* probes */\n    .text :\n    {";
+const INCLUDE: &str = "    INCLUDE kprobes.x";
 const INSTALL: &str = "unsafe { CONTEXT.install(0) };";
 const VECTOR: &str = "\"b kprobes_vector\",";
 const TEXT: &str = "&raw const __text_start as usize..&raw const __text_end as usize";
@@ -31,7 +31,7 @@ const PLATFORM: &str = "unsafe impl Platform for Minimal {";
 const HANDLER: &str = "    extern \"C\" fn entered(hit: &mut Hit<'_>) {";
 
 /// Found by the kernel, before the first probe.
-const MISTAKES: [Mistake; 13] = [
+const MISTAKES: [Mistake; 15] = [
     Mistake {
         name: "without_a_context",
         file: File::Source,
@@ -64,8 +64,15 @@ const MISTAKES: [Mistake; 13] = [
         name: "with_the_region_too_late",
         file: File::Script,
         from: INCLUDE,
-        to: "    .text :\n    {",
+        to: "    .early : { *(.text .text.*) }\n    INCLUDE kprobes.x",
         message: "runs while probes are handled, but lies outside of",
+    },
+    Mistake {
+        name: "with_the_platform_outside_the_region",
+        file: File::Script,
+        from: INCLUDE,
+        to: "    .early : { *(.kprobes.text) }\n    INCLUDE kprobes.x",
+        message: "move `INCLUDE kprobes.x` in the linker script before the first pattern that matches `.kprobes.text.*`",
     },
     Mistake {
         name: "without_text",
@@ -122,6 +129,16 @@ const MISTAKES: [Mistake; 13] = [
         message: "which runs while probes are handled: move its `emit!` to code outside",
     },
     Mistake {
+        name: "with_an_event_outside_the_text",
+        file: File::Source,
+        from: HANDLER,
+        to: "    aarch64_kprobes::event! { struct Entered = minimal:entered { sum: u64 } }
+    #[unsafe(link_section = \".elsewhere\")]
+    extern \"C\" fn entered(hit: &mut Hit<'_>) {
+        aarch64_kprobes::emit!(Entered { sum: hit.frame().x[0] });",
+        message: "the text that `Platform::text` returns: move its `emit!` to code inside",
+    },
+    Mistake {
         name: "with_two_events_of_one_name",
         file: File::Source,
         from: HANDLER,
@@ -143,7 +160,7 @@ const FAULTS: [Mistake; 4] = [
     Mistake {
         name: "without_the_fragment",
         file: File::Script,
-        from: "    INCLUDE kprobes.x ",
+        from: INCLUDE,
         to: "",
         message: "undefined symbol: __kprobes_text_start",
     },
@@ -211,10 +228,7 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
     let (mut built, mut faults) = (Vec::new(), Vec::new());
     for Mistake { name, file, from, to, message } in MISTAKES.iter().chain(&FAULTS).filter(|one| is_wanted(one.name)) {
         let is_fault = FAULTS.iter().any(|fault| fault.name == *name);
-        let late: Replacement<'_> = (File::Script, "    .rodata", "    INCLUDE kprobes.x\n    .rodata");
-        let is_late = *file == File::Script && !is_fault;
-        let replacements = [(*file, *from, *to), late];
-        package.put(name, if is_late { &replacements } else { &replacements[..1] }, "")?;
+        package.put(name, &[(*file, *from, *to)], "")?;
         if is_fault { &mut faults } else { &mut built }.push((*name, *message));
     }
     for (name, _) in [UNOPTIMIZED, MANGLED, SIMD] {
