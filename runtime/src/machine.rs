@@ -24,11 +24,12 @@ use aarch64_cpu::asm;
 use aarch64_cpu::registers::{DAIF, Writeable};
 use aarch64_kprobes::exception;
 use heapless::String;
+use kprobes_wire::mark;
 
 use crate::interrupt::{self, Ipi};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::IrqLock;
-use crate::{backtrace, power, println, smp, task, time, uart};
+use crate::{backtrace, power, print, println, smp, task, time, uart};
 
 /// How long the reporting CPU waits for the others to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -120,6 +121,8 @@ fn stop_others() {
     while still_running().next().is_some() && time::counter() < deadline {
         core::hint::spin_loop();
     }
+    // The text that was being written may be marked. It ends here, so that the host does not take the report for it.
+    print!("{}", mark::END);
     still_running().for_each(|cpu| println!("\nCPU {cpu} does not stop: it has interrupts masked"));
 }
 

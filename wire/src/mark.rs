@@ -12,8 +12,9 @@ use core::fmt::{self, Write};
 
 /// Begins a marked text: SO.
 const BEGIN: char = '\u{e}';
-/// Ends a marked text: SI.
-const END: char = '\u{f}';
+/// Ends a marked text: SI. Outside of one, it means nothing: a machine that stops sends it before its report, which
+/// may begin in the middle of a marked text.
+pub const END: char = '\u{f}';
 /// Precedes an escaped character: DLE.
 const ESCAPE: char = '\u{10}';
 /// The distance from a control character to the character that stands for it.
@@ -233,6 +234,13 @@ mod tests {
         reader.feed(b"\x0ep");
         let endless = [b'A'; 3 * FRAME_MAX];
         assert!(matches!(&reader.feed(&endless)[..], [Segment::Plain(_)]));
+    }
+
+    #[test]
+    fn the_report_of_a_machine_that_stops_is_not_part_of_the_text_before_it() {
+        let stream = sent(&format!("\u{e}oAB{END}\nmachine stopped: no\n"));
+        let report = Segment::Plain(b"\r\nmachine stopped: no\r\n".to_vec());
+        assert_eq!(Reader::default().feed(&stream), [Segment::Marked(Mark::Output, "AB".into()), report]);
     }
 
     #[test]

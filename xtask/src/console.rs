@@ -2,6 +2,10 @@
 //! few [`Event`]s that all decisions rest on.
 
 use kprobes_pl011::PULSE;
+use kprobes_wire::mark;
+
+/// The end of a marked text, which is not part of the machine's text.
+const MARK_END: u8 = mark::END as u8;
 
 /// Longer lines are cut here, so that a machine that has gone wild does not fill the host's memory.
 const LONGEST_LINE: usize = 64 * 1024;
@@ -33,7 +37,7 @@ impl Console {
         for &byte in bytes {
             match byte {
                 // The machine's reply to `PULSE_KEY` is not part of its text.
-                b'\r' | PULSE => {}
+                b'\r' | PULSE | MARK_END => {}
                 b'\n' => {
                     events.push(Event::Line(String::from_utf8_lossy(&self.line).into_owned()));
                     self.line.clear();
@@ -97,6 +101,7 @@ mod tests {
         // A line editor that redraws its line does not prompt again.
         assert_eq!(console.feed(b"kprobes> a\rkprobes> ab\rkprobes> "), [Event::Prompt]);
         assert_eq!(console.feed(b"\n\0kpro\0bes> \0").pop(), Some(Event::Prompt));
+        assert_eq!(console.feed(b"\n\x0fmachine stopped: no\n").pop(), Some(line("machine stopped: no")));
     }
 
     #[test]
