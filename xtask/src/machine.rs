@@ -1,17 +1,18 @@
 //! A running QEMU, whose UART its owner reads and types on. No QEMU outlives its owner: it is killed when it is
-//! dropped, and by Linux if this process dies without dropping it. (On other systems it belongs to the same terminal
-//! and dies with it.)
+//! dropped, and by Linux if this process dies without dropping it. (On other systems ^C on the terminal ends both.)
 
 use std::{
     ffi::OsString,
     io::{self, Read, Write},
-    os::unix::process::CommandExt,
     path::Path,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{self, Sender},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+
+#[cfg(target_os = "linux")]
+use std::os::unix::process::CommandExt;
 
 use anyhow::{Result, anyhow};
 
@@ -76,8 +77,7 @@ impl Qemu {
         let mut command = Command::new(QEMU);
         command.args(arguments).args(["-display", "none", "-monitor", "none", "-serial", "stdio"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // ^C on the terminal is for this process, which may not want to end then.
-        command.process_group(0);
+        keep_interrupts_from(&mut command);
         die_with_parent(&mut command);
         let mut qemu = command.spawn().map_err(cannot_start)?;
         let (keys, typed) = mpsc::channel::<Vec<u8>>();
@@ -203,3 +203,14 @@ pub fn die_with_parent(command: &mut Command) {
 
 #[cfg(not(target_os = "linux"))]
 pub fn die_with_parent(_: &mut Command) {}
+
+/// Keeps ^C on the terminal from the process that `command` starts: it is for this process, which may not want to end
+/// then.
+#[cfg(target_os = "linux")]
+fn keep_interrupts_from(command: &mut Command) {
+    command.process_group(0);
+}
+
+/// Without [`die_with_parent`], ^C has to end both.
+#[cfg(not(target_os = "linux"))]
+fn keep_interrupts_from(_: &mut Command) {}
