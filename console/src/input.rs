@@ -114,14 +114,14 @@ pub fn is_available() -> bool {
     with_typed(|typed| !typed.is_empty())
 }
 
-/// Moves input from the kernel to the queue, until the queue is full. One task at a time does this, so that the bytes
-/// stay in order.
+/// Moves input from the kernel to the queue, until the queue is full. While a command runs, it goes on then, because the
+/// next byte may be ^C; other bytes are lost and counted. One task at a time does this, so that the bytes stay in order.
 fn poll() {
     static IS_POLLING: AtomicBool = AtomicBool::new(false);
     if IS_POLLING.swap(true, Ordering::Acquire) {
         return;
     }
-    while !with_typed(|typed| typed.is_full())
+    while (FOREGROUND.load(Ordering::Relaxed) != IDLE || !with_typed(|typed| typed.is_full()))
         && let Some(byte) = host().read()
     {
         take(byte);
