@@ -64,8 +64,7 @@ pub fn write_device(path: &Path, bytes: &[u8]) -> Result<()> {
     if let Some(place) = mounted(&name, &fs::read_to_string("/proc/self/mounts").unwrap_or_default()) {
         bail!("{name} is in use: it is mounted at {place}");
     }
-    let mut device =
-        OpenOptions::new().write(true).open(&path).with_context(|| format!("{name} cannot be written to"))?;
+    let mut device = exclusive().open(&path).with_context(|| format!("{name} cannot be written to"))?;
     let size = device.seek(SeekFrom::End(0))?;
     ensure!(size >= bytes.len() as u64, "{name} has {} MiB, but {} are needed", size >> 20, bytes.len() >> 20);
     ensure!(io::stdin().is_terminal(), "overwriting {name} has to be confirmed on a terminal");
@@ -75,6 +74,16 @@ pub fn write_device(path: &Path, bytes: &[u8]) -> Result<()> {
     ensure!(is_confirmed(&name, &answer), "nothing was written");
     device.seek(SeekFrom::Start(0))?;
     device.write_all(bytes).and_then(|()| device.sync_all()).with_context(|| format!("{name} cannot be written to"))
+}
+
+/// Returns options that open a block device for writing. Linux refuses to open one of which a part is in use in any
+/// way, such as for swap or by the device mapper (open(2), O_EXCL).
+fn exclusive() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    #[cfg(target_os = "linux")]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_EXCL);
+    options
 }
 
 fn is_confirmed(device: &str, answer: &str) -> bool {
