@@ -12,7 +12,12 @@ mod stack;
 mod waiting;
 mod walk;
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    path::Path,
+};
 
 use anyhow::{Context, Result};
 pub use control::with_control;
@@ -65,20 +70,19 @@ impl Audit {
         self.findings.report()
     }
 
-    /// Prints the tree of calls, the functions that may wait, the counts and the violations. Returns whether nothing is
-    /// wrong.
-    pub fn print(&self) -> bool {
+    /// Writes the tree of calls, the functions that may wait, the counts and the violations to `out`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { executable, findings } = self;
-        print!("{}", Tree { executable, graph: &findings.graph, depths: &findings.depths });
-        println!();
+        writeln!(out, "{}", Tree { executable, graph: &findings.graph, depths: &findings.depths })?;
         for (reason, functions) in findings.waiting(executable) {
-            println!("may wait: {reason}\n    {}", functions.join("\n    "));
+            writeln!(out, "may wait: {reason}\n    {}", functions.join("\n    "))?;
         }
-        println!("{}", findings.summary(executable));
-        if !self.is_closed() {
-            println!("\n{}", findings.report());
-        }
-        self.is_closed()
+        writeln!(out, "{}", findings.summary(executable))?;
+        if self.is_closed() { Ok(()) } else { writeln!(out, "\n{}", findings.report()) }
     }
 
     /// Returns the graph of calls, in the language of Graphviz.

@@ -19,7 +19,7 @@ pub mod counted;
 #[doc(hidden)]
 pub mod image;
 
-use std::{fmt, path::Path};
+use std::{fmt, io, path::Path};
 
 use audit::{Audit, Declarations};
 pub use image::{Filled, Tables};
@@ -57,4 +57,12 @@ pub fn audit<'a>(elf: &Path, declarations: impl IntoIterator<Item = &'a Path>) -
     let declarations = Declarations::with_engine(declarations).map_err(Error)?;
     let audit = Audit::of(elf, &declarations).map_err(Error)?;
     if audit.is_closed() { Ok(()) } else { Err(Error(anyhow::anyhow!("{}", audit.violations()))) }
+}
+
+/// Whether the reader of the standard output has closed it, as `head` does when it has enough.
+#[doc(hidden)]
+#[must_use]
+pub fn is_closed_output(error: &anyhow::Error) -> bool {
+    let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().len() == 1 && error.downcast_ref().is_some_and(is_closed)
 }

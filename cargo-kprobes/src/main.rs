@@ -1,12 +1,12 @@
 //! The command `cargo kprobes`.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{fs, io, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use cargo_kprobes::{
     Tables,
     audit::{Audit, Declarations},
-    fill_in,
+    fill_in, is_closed_output,
 };
 use clap::{Parser, Subcommand};
 
@@ -51,7 +51,9 @@ struct Files {
 fn main() -> ExitCode {
     let Cargo::Kprobes(command) = Cargo::parse();
     execute(&command).unwrap_or_else(|error| {
-        eprintln!("cargo kprobes: {error:#}");
+        if !is_closed_output(&error) {
+            eprintln!("cargo kprobes: {error:#}");
+        }
         ExitCode::FAILURE
     })
 }
@@ -64,7 +66,8 @@ fn execute(command: &Command) -> Result<ExitCode> {
             if let Some(path) = dot {
                 fs::write(path, audit.dot()).with_context(|| format!("{} cannot be written", path.display()))?;
             }
-            Ok(if audit.print() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            audit.write(&mut io::stdout().lock())?;
+            Ok(if audit.is_closed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Symbols(files) => fill(files, Tables::Symbols),
         Command::Image(files) => fill(files, Tables::All),

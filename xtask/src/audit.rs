@@ -1,7 +1,7 @@
 //! Audits the images of the repository with [`cargo_kprobes::audit`].
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -87,7 +87,8 @@ pub fn audit(options: &Options) -> Result<ExitCode> {
     if let Some(path) = &options.dot {
         fs::write(path, audit.dot()).with_context(|| format!("{} cannot be written", path.display()))?;
     }
-    Ok(if audit.print() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    audit.write(&mut io::stdout().lock())?;
+    Ok(if audit.is_closed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Audits `elf`, the program of an image of the repository, which has the profile of `Cargo.toml` if `is_default`. The

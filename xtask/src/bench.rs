@@ -17,7 +17,11 @@ mod table;
 mod throughput;
 mod trace;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use anyhow::{Result, anyhow, bail, ensure};
 
@@ -80,10 +84,11 @@ pub struct Options {
 /// Measures, and prints the results.
 pub fn bench(options: &Options) -> Result<()> {
     let bench = Bench::new(options)?;
+    let mut out = io::stdout();
     if let Some(case) = &options.profile {
         let figures = bench.measure(options.timeout, true, &|name| name == case)?;
         let [figure] = &figures[..] else { bail!("there is no case {case:?}; `cargo xtask bench` lists the cases") };
-        print!("{}", table::profile(figure)?);
+        write!(out, "{}", table::profile(figure)?)?;
         return Ok(());
     }
     if options.channels || options.live {
@@ -91,16 +96,16 @@ pub fn bench(options: &Options) -> Result<()> {
             true => live::measure(&bench.arguments, options.timeout)?,
             false => channels::measure(&bench.arguments, options.timeout)?,
         };
-        print!("{table}{}", bench.how()?);
+        write!(out, "{table}{}", bench.how()?)?;
         return Ok(());
     }
     let filter = options.filter.as_deref().unwrap_or_default();
     if options.throughput {
         let results = bench.measure_throughput(options.timeout, &|name| name.contains(filter))?;
         if options.json {
-            results.iter().for_each(|result| println!("{}", result.json()));
+            results.iter().try_for_each(|result| writeln!(out, "{}", result.json()))?;
         } else {
-            print!("{}{}", throughput::table(&results), bench.how()?);
+            write!(out, "{}{}", throughput::table(&results), bench.how()?)?;
         }
         return Ok(());
     }
@@ -110,10 +115,10 @@ pub fn bench(options: &Options) -> Result<()> {
         eprintln!("xtask: {sentence}");
     }
     if options.json {
-        figures.iter().for_each(|figure| println!("{}", figure.json()));
+        figures.iter().try_for_each(|figure| writeln!(out, "{}", figure.json()))?;
     } else {
         let text = format!("{}{}", table::table(&figures, &Comparison::load()?), bench.how()?);
-        print!("{text}");
+        write!(out, "{text}")?;
         if options.update_page {
             page::Page::load()?.update(&text)?;
         }

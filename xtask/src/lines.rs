@@ -1,7 +1,8 @@
 //! Shows the source lines of a function, the addresses of the instructions that begin them, and the text of the source.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::{fs, process::Command};
 
@@ -37,8 +38,8 @@ pub fn lines(options: &Options) -> Result<()> {
         }
     };
     let source = image::source(&elf)?;
-    listing(&source, &options.function)?.iter().for_each(|line| println!("{line}"));
-    Ok(())
+    let text: String = listing(&source, &options.function)?.iter().map(|line| format!("{line}\n")).collect();
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Returns the lines of the functions that `name` means, with the text of their source.

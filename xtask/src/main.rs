@@ -38,7 +38,7 @@ use std::{
 };
 
 use anyhow::Result;
-use cargo_kprobes::image;
+use cargo_kprobes::{image, is_closed_output};
 use clap::{Parser, Subcommand};
 
 /// The prefix of the file name under which Cargo builds the image of the on-target tests as a test; a hash follows.
@@ -143,8 +143,7 @@ fn describe_types(options: &TypesOptions) -> Result<()> {
             workspace::build_kernel("runtime")?
         }
     };
-    println!("{}", image::describe_types(&elf)?);
-    Ok(())
+    Ok(writeln!(io::stdout(), "{}", image::describe_types(&elf)?)?)
 }
 
 fn make_image(options: &ImageOptions) -> Result<()> {
@@ -171,7 +170,9 @@ fn main() -> ExitCode {
     // With the terminal, the standard error may be gone.
     let tell = |sentence: &dyn Display| drop(writeln!(io::stderr(), "xtask: {sentence:#}"));
     let status = done.unwrap_or_else(|error| {
-        tell(&error);
+        if !is_closed_output(&error) {
+            tell(&error);
+        }
         ExitCode::FAILURE
     });
     signals::ended_by().map_or(status, |signal| {

@@ -35,7 +35,13 @@ mod target;
 mod top;
 mod wanted;
 
-use std::{env, path::Path, process::ExitCode, thread};
+use std::{
+    env,
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+    thread,
+};
 
 use anyhow::Result;
 use pool::{BuildContext, Pool, WorkerMessage};
@@ -193,17 +199,20 @@ pub fn test(options: &Options) -> Result<ExitCode> {
             profiles::add(&pool, &wanted, options.list);
         }
     }
-    let mut runs = 0;
+    let (mut runs, mut listed) = (0, Ok(()));
     pool.run(|news| match news {
         WorkerMessage::Finished(finished) => report.add(finished),
         WorkerMessage::Built(name, duration) => report.took(format!("building {name}"), duration),
         WorkerMessage::Listed(line, count) => {
-            println!("{line}");
+            if listed.is_ok() {
+                listed = writeln!(io::stdout(), "{line}");
+            }
             runs += count;
         }
     });
+    listed?;
     if options.list && report.is_empty() && runs > 0 {
-        println!("\n{runs} runs of tests");
+        writeln!(io::stdout(), "\n{runs} runs of tests")?;
         return Ok(ExitCode::SUCCESS);
     }
     Ok(report.finish(&wanted, options.durations))
