@@ -1,14 +1,10 @@
 //! The disk of the emulated machines. Each word of it depends on its position, so that a program of the machine can
 //! check that it has read the intended place.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process,
-    sync::LazyLock,
-};
+use std::{fs, path::PathBuf, sync::LazyLock};
 
 use anyhow::{Context, Result};
+use cargo_kprobes::image::write_bytes;
 use kprobes_random::words::word;
 
 use crate::workspace;
@@ -26,19 +22,12 @@ pub fn path() -> Result<PathBuf> {
     if fs::metadata(&path).is_ok_and(|found| found.len() == SIZE as u64) {
         return Ok(path);
     }
-    write(&path).with_context(|| format!("{} cannot be written", path.display()))?;
-    Ok(path)
-}
-
-/// Writes the disk under another name first, so that other processes never see a part of it.
-fn write(path: &Path) -> Result<()> {
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
+        fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
     }
-    let draft = path.with_extension(format!("{}.img", process::id()));
-    fs::write(&draft, contents())?;
-    fs::rename(&draft, path)?;
-    Ok(())
+    // Other processes never see a part of it.
+    write_bytes(contents(), &path)?;
+    Ok(path)
 }
 
 /// Returns the contents of the disk.
