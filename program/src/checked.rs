@@ -53,6 +53,10 @@ impl fmt::Display for Checked {
     }
 }
 
+/// The maximum nesting depth of tuples and records. The checker and the reports recurse over the types of values, on a
+/// stack of a kernel.
+pub const TUPLE_DEPTH_MAX: u8 = 8;
+
 /// The parts of a tuple, a record or an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -62,6 +66,8 @@ pub struct Shape {
     pub names: Vec<String>,
     /// The size of an element of an array, in bytes; 0 for others. In a program, each element takes a word.
     pub element_bytes: u8,
+    /// The nesting depth: 1 if no part has parts of its own. At most [`TUPLE_DEPTH_MAX`].
+    pub depth: u8,
 }
 
 /// The calls that write formatted text.

@@ -388,6 +388,11 @@ pub enum Problem {
     OpenPredicate,
     /// Brackets or blocks that are nested too deeply.
     Deep,
+    /// Tuples or records that are nested too deeply.
+    DeepTuple {
+        /// The maximum depth.
+        most: u8,
+    },
     /// `++` or an assignment to something that is not a variable or a map.
     NoTarget,
     /// An expression statement without effect.
@@ -761,6 +766,7 @@ impl fmt::Display for Problem {
             Self::Value => "a value is expected here",
             Self::OpenPredicate => "this predicate is not closed by a `/` before the `{`",
             Self::Deep => "this is nested too deeply",
+            Self::DeepTuple { most } => return write!(f, "tuples and records are nested at most {most} deep"),
             Self::NoTarget => "only a $variable and a @map can be given a value",
             Self::Useless => "this expression has no effect",
             Self::Meant { meant } => return write!(f, "this is unknown; did you mean `{meant}`?"),

@@ -106,7 +106,7 @@ impl Clause<'_, '_> {
     /// Builds a tuple, or a record if there are `names`.
     pub fn build(&mut self, values: &[(Value, Span)], names: Vec<String>, span: Span) -> Result<Value, Error> {
         let types = fallible::collect(values.iter().map(|(value, _)| value.of))?;
-        let of = self.checker.shapes.record(types, names)?.ok_or(span.error(Problem::Room { most: u8::MAX.into() }))?;
+        let of = self.checker.shapes.record(types, names, span)?;
         let first = self.room(of.words(), span)?;
         let mut to = first;
         for &(value, at) in values {

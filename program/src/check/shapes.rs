@@ -7,32 +7,50 @@ use alloc::vec::Vec;
 use fallible::OutOfMemory;
 use kprobes_vm::ir::{ITEMS_MAX, Type};
 
-use crate::checked::Shape;
+use crate::checked::{Shape, TUPLE_DEPTH_MAX};
+use crate::error::{Error, Problem, Span};
 
 /// The parts of each tuple type, indexed by number; no list occurs twice.
 #[derive(Debug, Default)]
 pub(super) struct Shapes(pub Vec<Shape>);
 
 impl Shapes {
-    /// Returns the tuple type with these parts; `None` if it has too many words, or if there are too many tuple types.
-    pub fn tuple(&mut self, parts: Vec<Type>) -> Result<Option<Type>, OutOfMemory> {
-        self.number(Shape { parts, names: Vec::new(), element_bytes: 0 })
+    /// Returns the type of the tuple at `span` with these parts. Refuses one that is nested too deeply or has too many
+    /// words, and one type more than there can be.
+    pub fn tuple(&mut self, parts: Vec<Type>, span: Span) -> Result<Type, Error> {
+        self.record(parts, Vec::new(), span)
     }
 
-    /// Returns the record type with these parts and names.
-    pub fn record(&mut self, parts: Vec<Type>, names: Vec<String>) -> Result<Option<Type>, OutOfMemory> {
-        self.number(Shape { parts, names, element_bytes: 0 })
+    /// Returns the type of the record at `span` with these parts and names; of a tuple, if there are no names. Refuses
+    /// what [`tuple`](Self::tuple) refuses.
+    pub fn record(&mut self, parts: Vec<Type>, names: Vec<String>, span: Span) -> Result<Type, Error> {
+        if self.depth_of(&parts) > TUPLE_DEPTH_MAX {
+            return Err(span.error(Problem::DeepTuple { most: TUPLE_DEPTH_MAX }));
+        }
+        self.number(parts, names, 0)?.ok_or(span.error(Problem::Room { most: u8::MAX.into() }))
     }
 
-    /// Returns the type of arrays of `count` integers of `bytes` bytes.
+    /// Returns the type of arrays of `count` integers of `bytes` bytes; `None` if it has too many words, or if there
+    /// are too many types.
     pub fn array(&mut self, signed: bool, bytes: u8, count: usize) -> Result<Option<Type>, OutOfMemory> {
         let parts = fallible::collect((0..count).map(|_| Type::Integer { signed }))?;
-        self.number(Shape { parts, names: Vec::new(), element_bytes: bytes })
+        self.number(parts, Vec::new(), bytes)
     }
 
-    /// Returns the type with this shape.
-    fn number(&mut self, shape: Shape) -> Result<Option<Type>, OutOfMemory> {
-        let words = shape.parts.iter().map(|part| usize::from(part.words())).sum::<usize>();
+    /// Returns the nesting depth of a tuple with these parts.
+    fn depth_of(&self, parts: &[Type]) -> u8 {
+        let depth = |part: &Type| match *part {
+            Type::Tuple { shape, .. } => self.0.get(usize::from(shape)).map_or(0, |shape| shape.depth),
+            _ => 0,
+        };
+        parts.iter().map(depth).max().unwrap_or(0).saturating_add(1)
+    }
+
+    /// Returns the type with this shape; `None` if it has too many words, or if there are too many types.
+    fn number(&mut self, parts: Vec<Type>, names: Vec<String>, element_bytes: u8) -> Result<Option<Type>, OutOfMemory> {
+        let words = parts.iter().map(|part| usize::from(part.words())).sum::<usize>();
+        let depth = self.depth_of(&parts);
+        let shape = Shape { parts, names, element_bytes, depth };
         let known = self.0.iter().position(|other| *other == shape);
         let number = known.unwrap_or(self.0.len());
         let (Ok(words), Ok(number)) = (u8::try_from(words), u8::try_from(number)) else { return Ok(None) };
@@ -59,6 +77,7 @@ impl Shapes {
     }
 
     /// Returns the type that holds values of both types, for two uses of a map or a variable; `None` if no type does.
+    /// It is nested as deeply as both.
     pub fn merge(&mut self, one: Type, other: Type) -> Result<Option<Type>, OutOfMemory> {
         use Type::{Bytes, Integer, Pointer, Text, Tuple};
         Ok(match (one, other) {
@@ -80,7 +99,7 @@ impl Shapes {
                     let Some(part) = self.merge(one, other)? else { return Ok(None) };
                     fallible::push(&mut merged, part)?;
                 }
-                self.number(Shape { parts: merged, names, element_bytes: bytes })?
+                self.number(merged, names, bytes)?
             }
             _ => None,
         })

@@ -222,13 +222,12 @@ impl<'c, 's> Clause<'c, 's> {
             MapValue::Value(of) => of,
             MapValue::Aggregate(aggregate) => aggregate.number().ok_or(map.span.error(Problem::NoNumber))?,
         };
-        let wide = map.span.error(Problem::Room { most: u8::MAX.into() });
         let key = match keys.as_slice() {
             [] => return Err(map.span.error(Problem::KeyParts { wanted: 0 })),
             &[alone] => alone,
-            _ => self.checker.shapes.tuple(keys)?.ok_or(wide)?,
+            _ => self.checker.shapes.tuple(keys, map.span)?,
         };
-        let of = self.checker.shapes.tuple(fallible::collect([key, value])?)?.ok_or(wide)?;
+        let of = self.checker.shapes.tuple(fallible::collect([key, value])?, map.span)?;
         let place = self.room(1, span)?;
         let first = self.room(of.words(), span)?;
         self.push(Op::Set { to: place, from: Operand::Constant(0) }, span)?;

@@ -275,8 +275,40 @@ impl Reporter<'_> {
     /// Writes a value. Numbers are divided by `divisor`. Control characters of strings are escaped as in a Rust
     /// literal, so that a key stays on one line and cannot control the terminal.
     fn value(&self, of: Type, words: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
+        let Type::Tuple { shape, .. } = of else { return self.simple(of, words, divisor, out) };
+        let Some(of) = self.program.tuples.get(usize::from(shape)) else { return Ok(()) };
+        out.write_str(match of.element_bytes {
+            0 if of.names.is_empty() => "(",
+            0 => "{ ",
+            _ => "[",
+        })?;
+        let mut rest = words;
+        for (number, &part) in of.parts.iter().enumerate() {
+            let (words, others) = split(rest, part);
+            rest = others;
+            out.write_str(if number > 0 { ", " } else { "" })?;
+            if let Some(name) = of.names.get(number) {
+                write!(out, ".{name} = ")?;
+            }
+            self.value(part, words, divisor, out)?;
+        }
+        match (of.names.is_empty(), of.parts.len()) {
+            _ if of.element_bytes > 0 => out.write_char(']'),
+            (false, _) => out.write_str(" }"),
+            // A tuple of one part is written as in a program.
+            (true, 1) => out.write_str(",)"),
+            (true, _) => out.write_char(')'),
+        }
+    }
+
+    /// Writes a value that contains no other values.
+    // Not inlined, so that the stack frame of each recursion of `value` stays small.
+    #[inline(never)]
+    fn simple(&self, of: Type, words: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let word = words.first().copied().unwrap_or(0);
         match of {
+            // `value` writes tuples.
+            Type::Tuple { .. } => Ok(()),
             Type::Integer { signed: true } => {
                 write!(out, "{}", i128::from(word.cast_signed()) / i128::from(divisor.max(1)))
             }
@@ -318,31 +350,6 @@ impl Reporter<'_> {
                         out,
                     ),
                     None => write!(out, "{word:#x}"),
-                }
-            }
-            Type::Tuple { shape, .. } => {
-                let Some(of) = self.program.tuples.get(usize::from(shape)) else { return Ok(()) };
-                out.write_str(match of.element_bytes {
-                    0 if of.names.is_empty() => "(",
-                    0 => "{ ",
-                    _ => "[",
-                })?;
-                let mut rest = words;
-                for (number, &part) in of.parts.iter().enumerate() {
-                    let (words, others) = split(rest, part);
-                    rest = others;
-                    out.write_str(if number > 0 { ", " } else { "" })?;
-                    if let Some(name) = of.names.get(number) {
-                        write!(out, ".{name} = ")?;
-                    }
-                    self.value(part, words, divisor, out)?;
-                }
-                match (of.names.is_empty(), of.parts.len()) {
-                    _ if of.element_bytes > 0 => out.write_char(']'),
-                    (false, _) => out.write_str(" }"),
-                    // A tuple of one part is written as in a program.
-                    (true, 1) => out.write_str(",)"),
-                    (true, _) => out.write_char(')'),
                 }
             }
             Type::Time { format } => {

@@ -8,6 +8,7 @@ use std::vec::Vec;
 use super::machine::SimulatedImage;
 use super::tried;
 use crate::check::check;
+use crate::checked::TUPLE_DEPTH_MAX;
 use kprobes_types::LineError;
 
 use crate::error::{Described, Listed, Noun, Problem};
@@ -95,6 +96,7 @@ fn every_error_is_shown() {
         Value,
         OpenPredicate,
         Deep,
+        DeepTuple { most: TUPLE_DEPTH_MAX },
         NoTarget,
         Useless,
         Word,

@@ -5,6 +5,7 @@ use std::string::String;
 
 use super::machine::{Task, once, refused, value};
 use super::tried;
+use crate::checked::TUPLE_DEPTH_MAX;
 use kprobes_random::assert_tried;
 
 #[test]
@@ -173,6 +174,34 @@ fn tuples_are_refused_where_they_are_wrong() {
             format!("kprobe:f {{ {body} }}\n           {marks}\n{sentence}")
         );
     }
+}
+
+#[test]
+fn tuples_are_nested_to_a_depth() {
+    // Each statement nests one level, so the text is not nested.
+    let nested = |depth: usize, text: &str| {
+        let next = |all: String, level: usize| format!("{all} $t{} = ($t{level},);", level + 1);
+        (1..depth).fold(format!("$t1 = (\"{text}\",);"), next)
+    };
+    let most = usize::from(TUPLE_DEPTH_MAX);
+    let shown = format!("{}a{}", "(".repeat(most), ",)".repeat(most));
+    assert_tried!(once(&format!("{} print($t{most});", nested(most, "a")), &[]), format!("{shown}\n"));
+    // Both types of the map are as deep, and so is their common one.
+    let longer = "longer than a word";
+    assert_tried!(
+        once(&format!("{{ {} @ = $t{most}; }} {} @ = $t{most};", nested(most, longer), nested(most, "a")), &[]),
+        format!("@: {shown}\n")
+    );
+    for depth in tried([most + 1, 200]) {
+        let refused = refused(&format!("kprobe:f {{ {} }}", nested(depth, "a")));
+        let mark = format!("\n{}^", " ".repeat(format!("kprobe:f {{ {} $t9 = ", nested(most, "a")).len()));
+        assert!(refused.contains(&mark), "{refused}");
+        assert!(refused.ends_with("\ntuples and records are nested at most 8 deep"), "{refused}");
+    }
+    let loops = format!("BEGIN {{ {} @[1] = $t{most}; for ($kv : @) {{ }} }}", nested(most, "a"));
+    assert!(refused(&loops).ends_with("\ntuples and records are nested at most 8 deep"));
+    let record = format!("kprobe:f {{ {} print((x = $t{most})); }}", nested(most, "a"));
+    assert!(refused(&record).ends_with("\ntuples and records are nested at most 8 deep"));
 }
 
 #[test]

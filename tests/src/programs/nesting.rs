@@ -8,6 +8,7 @@ use core::ops::Range;
 
 use kprobes_generate::programs;
 use kprobes_program::check::{Symbols, check};
+use kprobes_program::checked::TUPLE_DEPTH_MAX;
 use kprobes_program::error::Problem;
 use kprobes_program::syntax::parse;
 use kprobes_random::Random;
@@ -99,7 +100,15 @@ fn nested(depth: usize) -> Vec<String> {
         around("again({ ", "print(1); ", " });"),
     ];
     let of_body = |body: &String| format!("macro again(x) {{ x; }} BEGIN {{ {body} }}");
-    values.iter().map(of_value).chain(bodies.iter().map(of_body)).collect()
+    // Two tuples whose common type has to be found at every level.
+    let tuple = |name: &str, text: &str| {
+        let next = |all: String, level: u8| format!("{all} ${name}{} = (${name}{level},);", level + 1);
+        (0..TUPLE_DEPTH_MAX).fold(format!("${name}0 = \"{text}\";"), next)
+    };
+    let compared = format!("$a{TUPLE_DEPTH_MAX} == $b{TUPLE_DEPTH_MAX}");
+    let compared = around("~(", &compared, ")");
+    let tuples = format!("BEGIN {{ {} {} @ = {compared}; }}", tuple("a", "short"), tuple("b", "longer than a word"));
+    values.iter().map(of_value).chain(bodies.iter().map(of_body)).chain([tuples]).collect()
 }
 
 test!(
