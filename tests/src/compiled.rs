@@ -98,7 +98,7 @@ impl Hit {
         let mut hit = Box::new(Self {
             registers: [0; 34],
             more: ptr::null(),
-            words: [random.of(&functions), random.of(&functions), random.next() % 4, random.next()],
+            words: [random.of(&functions), random.of(&functions), 1 + random.next() % 4, random.next()],
             cpu: random.below(CPUS) as u64,
             task: random.next() % 3,
             comm,

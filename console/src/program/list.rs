@@ -98,7 +98,7 @@ fn add(probe: &Spanned<Probe>, has_signatures: bool, table: &CopyTable, lines: &
         }
         return Ok(());
     }
-    for (number, name) in all.names.iter().enumerate() {
+    for (number, name) in (1..).zip(&all.names) {
         fallible::push(lines, fallible::format(format_args!("{name}"))?)?;
         let place = all.places.iter().find(|place| has_signatures && place.name == number);
         if let Some(place) = place {

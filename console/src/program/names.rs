@@ -10,8 +10,9 @@ use kprobes_types::Types;
 use super::watchpoints::Watchpoints;
 use crate::{symbol, types};
 
-/// The functions of the image, and the probes of a program by their numbers.
+/// The functions of the image, and the probes of a program.
 pub(super) struct ProgramNames<'a> {
+    /// The probes in the order of their numbers, which count from 1.
     pub probes: &'a [Probe],
     /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
     /// names, in ascending order of the values.
@@ -39,7 +40,7 @@ impl Names for ProgramNames<'_> {
     }
 
     fn probe(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
-        match self.probes.get(number as usize) {
+        match (number as usize).checked_sub(1).and_then(|place| self.probes.get(place)) {
             Some(probe) => write!(out, "{probe}"),
             None => write!(out, "{number}"),
         }

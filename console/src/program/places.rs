@@ -29,7 +29,7 @@ pub(super) struct ResolvedPlace {
     pub clause: usize,
     /// The number of the probe in the text of the program.
     pub probe: usize,
-    /// The number of the probe's name.
+    /// The number of the probe's name, from 1.
     pub name: usize,
     /// The virtual address range of the function that contains the instruction.
     pub function: Range<usize>,
@@ -89,7 +89,7 @@ pub(super) struct Watched {
     pub clause: usize,
     /// The number of the probe in the text of the program.
     pub probe: usize,
-    /// The number of the probe's name.
+    /// The number of the probe's name, from 1.
     pub name: usize,
     /// Whether the clause asks for the caller.
     pub wants_caller: bool,
@@ -100,7 +100,7 @@ pub(super) struct Watched {
 pub(super) struct SampledClause {
     /// The number of the clause.
     pub clause: usize,
-    /// The number of the probe's name.
+    /// The number of the probe's name, from 1.
     pub name: usize,
     /// The number of the probe in the text of the program.
     pub probe: usize,

@@ -31,7 +31,8 @@ pub(super) struct ResolvedProbes {
     pub places: Vec<ResolvedPlace>,
     /// The place of each probe in the text, by the probe's number.
     pub spans: Vec<Span>,
-    /// The names: each probe with its function, by number, including probes of clauses that run at no hit.
+    /// The names: each probe with its function, including probes of clauses that run at no hit. Their numbers count
+    /// from 1, because in a program 0 is no probe.
     pub names: Vec<Probe>,
     /// The clauses that run at no hit, each with the number of its name.
     pub alone: Vec<(usize, usize)>,
@@ -98,9 +99,8 @@ impl ResolvedProbes {
         fallible::push(&mut self.spans, probe.span)?;
         match &probe.node {
             Probe::Begin | Probe::End | Probe::Interval { .. } => {
-                fallible::push(&mut self.alone, (clause, self.names.len()))?;
-                fallible::push(&mut self.names, probe.node.try_clone()?)?;
-                return Ok(());
+                let name = self.name(probe.node.try_clone()?)?;
+                return Ok(fallible::push(&mut self.alone, (clause, name))?);
             }
             Probe::Profile { .. } | Probe::CpuClock { .. } | Probe::Hardware { .. } => {
                 let period = probe.node.sampling_period().unwrap_or(Period::Time(Duration::MAX));
@@ -340,7 +340,7 @@ impl ResolvedProbes {
     /// Adds a name, and returns its number.
     fn name(&mut self, probe: Probe) -> Result<usize, OutOfMemory> {
         fallible::push(&mut self.names, probe)?;
-        Ok(self.names.len() - 1)
+        Ok(self.names.len())
     }
 
     fn push(

@@ -20,7 +20,7 @@ use crate::host;
 pub struct Shared {
     pub(super) program: Checked,
     pub(super) store: Store,
-    /// The probes, by their numbers.
+    /// The probes, in the order of their numbers, which count from 1.
     pub(super) names: Vec<Probe>,
     /// The clauses that run at no hit, each with the number of its name.
     pub(super) alone: Vec<(usize, usize)>,
@@ -60,6 +60,11 @@ impl Shared {
     /// Returns whether the tasks of the program should end.
     pub(super) fn is_ending(&self) -> bool {
         self.end() != u64::MAX
+    }
+
+    /// Returns the probe whose name has this number.
+    pub(super) fn probe(&self, name: usize) -> Option<&Probe> {
+        self.names.get(name.checked_sub(1)?)
     }
 
     /// Returns the names for the program's output.

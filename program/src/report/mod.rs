@@ -52,7 +52,7 @@ pub trait Names {
     /// Ends the watchpoints of the program at the virtual address `address`.
     fn unwatch(&self, _address: u64) {}
 
-    /// Writes the name of the probe with this number, as in `kprobe:f`.
+    /// Writes the name of the probe with this number, as in `kprobe:f`. Numbers count from 1.
     fn probe(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
 }
 
@@ -322,6 +322,7 @@ impl Reporter<'_> {
                 Some((name, _)) => self.function(name, word, out),
                 None => write!(out, "{word:#x}"),
             },
+            Type::Probe if word == 0 => Ok(()),
             Type::Probe => self.names.probe(word, out),
             Type::Bytes { .. } => bytes(words, true, true, out),
             Type::Rust { shape, .. } => {

@@ -50,6 +50,7 @@ fn each_object_is_that_of_bpftrace() {
         ("print(func);", r#"{"type": "value", "data": "blk::submit"}"#),
         ("print(ksym(0x9999));", r#"{"type": "value", "data": "0x9999"}"#),
         ("print(kstack);", r#"{"type": "value", "data": "\n    blk::submit+16\n    net::send+4\n"}"#),
+        ("@p[1] = probe; print(@p[2]); clear(@p);", r#"{"type": "map", "data": {"@p": {"2": ""}}}"#),
         ("@x = 5;", r#"{"type": "map", "data": {"@x": 5}}"#),
         ("@[2] = 5;", r#"{"type": "map", "data": {"@": {"2": 5}}}"#),
         (r#"@["a b", 2] = "c\n";"#, r#"{"type": "map", "data": {"@": {"a b,2": "c\n"}}}"#),

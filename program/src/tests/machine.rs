@@ -110,7 +110,7 @@ impl Names for SimulatedImage {
     }
 
     fn probe(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
-        write!(out, "kprobe:{}", IMAGE[number as usize].0)
+        write!(out, "kprobe:{}", IMAGE[number as usize - 1].0)
     }
 }
 
@@ -175,7 +175,7 @@ impl Machine for Task {
     }
 
     fn probe(&self) -> u64 {
-        (self.function >> 8) & 3
+        1 + ((self.function >> 8) & 3)
     }
 
     fn cpu(&self) -> usize {

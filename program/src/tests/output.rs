@@ -489,6 +489,41 @@ fn stacks_that_find_no_place_are_counted_and_said() {
 }
 
 #[test]
+fn a_probe_or_a_stack_that_was_never_given_is_empty() {
+    for (body, shown) in tried([
+        ("@p[1] = probe; print(@p[2]); clear(@p);", "@p[2]: \n"),
+        ("@p[1] = probe; print(@p[2] == probe); print(@p[1] == probe); clear(@p);", "0\n1\n"),
+        ("@p[1] = probe; zero(@p); print(@p[1]); print(@p); clear(@p);", "@p[1]: kprobe:blk::submit\n@p[1]: \n"),
+        ("let $p; if (arg0) { $p = probe; } print($p); printf(\"[%s]\", $p); print(($p, 1));", "\n[](, 1)\n"),
+        (
+            "@p[1] = probe; $p = @p[2]; @k[$p] = count(); @k[probe] = count(); clear(@p);",
+            "@k[]: 1\n@k[kprobe:blk::submit]: 1\n",
+        ),
+    ]) {
+        assert_eq!(once(body, &[0]), shown, "{body}");
+    }
+    // Sixteen stacks take all places that there are.
+    let full = |body: &str| {
+        let program = format!("kprobe:f {{ @s[arg0] = kstack; if (arg0 == 15) {{ {body} }} }}");
+        let bed = Bed::within(&program, &Limits { stack_bytes: 0, ..Limits::usual(1) });
+        for number in 0..16 {
+            let stack = Box::leak(Box::new([0x1004 + 4 * number]));
+            bed.hit(0, &Task { stack, ..Task::with(&[number]) });
+        }
+        bed.finish()
+    };
+    for (body, shown) in tried([
+        ("print(@s[99]); print(len(@s[99])); print(len(@s[0])); clear(@s);", "@s[99]: \n\n0\n1\n"),
+        ("print(@s[99] == @s[0]); let $s; if (cpu) { $s = kstack; } print($s); clear(@s);", "0\n\n\n"),
+        ("$s = @s[99]; @k[$s] = count(); clear(@s);", "@k[\n]: 1\n"),
+    ]) {
+        assert_eq!(full(body), shown, "{body}");
+    }
+    let zeroed: String = (0..16).map(|number| format!("@s[{number}]: \n\n")).collect();
+    assert_tried!(full("zero(@s);"), zeroed);
+}
+
+#[test]
 fn what_writing_puts_out_is_for_the_next_time() {
     struct Feedback<'a>(&'a Bed, String);
     impl Write for Feedback<'_> {

@@ -80,7 +80,7 @@ pub trait Machine {
     /// Returns the virtual address of the instruction that called the function: the one before the return address.
     fn caller(&self) -> u64;
 
-    /// Returns the number of the probe.
+    /// Returns the number of the probe, from 1: a word that was never given a probe is 0.
     fn probe(&self) -> u64;
 
     /// Returns the number of this CPU, dense from 0.

@@ -27,9 +27,9 @@ pub enum Type {
     },
     /// A virtual address, shown as the function that contains it.
     Symbol,
-    /// The number of a stack.
+    /// The number of a stack, from 1; 0 if none was given.
     Stack,
-    /// The number of a probe.
+    /// The number of a probe, from 1; 0 if none was given.
     Probe,
     /// Bytes of memory. The first word has their number, and the others have the bytes, as in a string, padded with
     /// zeros.

@@ -46,7 +46,7 @@ pub enum Op {
         /// The first destination word.
         to: Word,
     },
-    /// Loads the number of the current stack in the table of stacks.
+    /// Loads the number of the current stack in the table of stacks, from 1; 0 if it has no place there.
     Stack {
         /// The destination.
         to: Word,
@@ -300,7 +300,7 @@ pub enum Builtin {
     Function,
     /// The virtual address of the instruction that called the function: the one before the return address.
     Caller,
-    /// The number of the probe.
+    /// The number of the probe, from 1.
     Probe,
     /// The number of the CPU.
     Cpu,

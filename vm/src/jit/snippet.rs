@@ -56,7 +56,7 @@ pub enum KeyPart {
     Number(u64),
     /// The virtual address of the probed function.
     Function,
-    /// The number of the probe.
+    /// The number of the probe, as [`Machine::probe`](crate::hit::Machine::probe) returns it.
     Probe,
     /// The virtual address of the probed instruction.
     Address,

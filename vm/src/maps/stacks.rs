@@ -1,5 +1,5 @@
 //! The stacks that a program has recorded, each stored once. A program keeps a stack as its number, which takes one
-//! word. `hit::intern` assigns the numbers.
+//! word. `hit::intern` assigns the numbers. They count from 1: a word that was never given a stack is 0, and has none.
 //!
 //! A stack stays in place as long as the program exists. A CPU that passes on a number has seen or written the whole
 //! stack before, and passes the number on through a table or a ring with ordering of its own. So only CPUs that add
@@ -34,17 +34,17 @@ impl Stacks {
         Ok(Self { frames, count, cells, adding: AtomicBool::new(false), dropped: AtomicU64::new(0) })
     }
 
-    /// Returns the number of frames, and the frames, of the place with this number.
+    /// Returns the number of frames, and the frames, of a place. Places count from 0.
     #[inline(always)]
-    pub(crate) fn slot(&self, number: usize) -> Option<(&AtomicU64, &Cells)> {
+    pub(crate) fn slot(&self, place: usize) -> Option<(&AtomicU64, &Cells)> {
         let length = self.frames + 1;
-        self.cells.get(number * length..)?.get(..length)?.split_first()
+        self.cells.get(place * length..)?.get(..length)?.split_first()
     }
 
     /// Returns the frames of the stack with this number; none if there is no such stack.
     pub fn frames(&self, number: u64) -> impl Iterator<Item = u64> {
-        let slot =
-            usize::try_from(number).ok().filter(|number| *number < self.count).and_then(|number| self.slot(number));
+        let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+        let slot = place.filter(|place| *place < self.count).and_then(|place| self.slot(place));
         let frames = slot.map(|(count, frames)| frames.iter().take(count.load(Ordering::Relaxed) as usize));
         frames.into_iter().flatten().map(|frame| frame.load(Ordering::Relaxed))
     }
@@ -90,6 +90,18 @@ mod tests {
         assert_eq!(stacks.dropped.load(Ordering::Relaxed), many - 16);
         for (frame, number) in (1..).zip(numbers).filter(|&(_, number)| number != NO_STACK) {
             assert!(stacks.frames(number).eq([frame]));
+            assert_eq!(stacks.depth(number), 1);
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_zero_is_no_stack() {
+        let stacks = Stacks::new(2, &Limits { stack_bytes: 0, ..Limits::usual(1) }).unwrap();
+        let mut numbers: Vec<u64> = (1..=16).map(|frame| stacks.number(&stack(&[frame]))).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(1..=16), "every place is taken");
+        for number in [0, 17, u64::MAX] {
+            assert_eq!((stacks.frames(number).count(), stacks.depth(number)), (0, 0), "{number}");
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct ArmedClause {
     pub shared: *const Shared,
     /// The number of the clause.
     pub clause: usize,
-    /// The number of the probe's name.
+    /// The number of the probe's name, from 1.
     pub name: u64,
     /// The virtual address of the function, and the virtual address after it.
     pub function: u64,

@@ -19,7 +19,7 @@ pub(crate) struct ArmedWatchpoint {
     pub shared: *const Shared,
     /// The number of the clause.
     pub clause: usize,
-    /// The number of the probe's name.
+    /// The number of the probe's name, from 1.
     pub name: u64,
     /// Whether the clause asks for the caller.
     pub wants_caller: bool,
