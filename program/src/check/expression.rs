@@ -276,32 +276,85 @@ impl Clause<'_, '_> {
             let of = match is_by_type {
                 true => value.of,
                 false => {
-                    let other = self.unreached(|clause| clause.value(other))?;
-                    choice_of(value.of, other.of).map_err(|problem| span.error(problem))?
+                    let of = self.unreached(|clause| {
+                        let other = clause.value(other)?;
+                        clause.choice_of(value.of, other.of, span)
+                    })?;
+                    // The only value that is chosen needs no room for the other one.
+                    if has_room(of) { value.of } else { of }
                 }
             };
             return Ok(Value { of, ..value });
         }
         let one = self.value(then)?;
-        let chosen = Type::Text { words: CHOSEN_WORDS.max(self.text_words()) };
-        let room = if let Type::Text { .. } = one.of { chosen } else { one.of };
-        let to = self.room(room.words(), span)?;
-        self.chosen(one, to, room, then.span)?;
+        let place = match has_room(one.of) {
+            // The room is known only after the other value.
+            true => None,
+            false => Some(self.copied(one, one.of, then.span)?),
+        };
         let end = self.jump(span)?;
         self.land(&exits);
         let other = self.value(otherwise)?;
-        let of = choice_of(one.of, other.of).map_err(|problem| span.error(problem))?;
-        let of = if let Type::Text { .. } = of { room } else { of };
-        self.chosen(other, to, room, otherwise.span)?;
-        self.land(&[end]);
+        let of = self.choice_of(one.of, other.of, span)?;
+        let to = match place {
+            Some(to) => {
+                self.place(other, to, of, otherwise.span)?;
+                self.land(&[end]);
+                to
+            }
+            None => self.either([one, other], end, of, [then.span, otherwise.span])?,
+        };
         Ok(Value { at: Operand::Word(to), of })
     }
 
-    fn chosen(&mut self, value: Value, to: Word, room: Type, span: Span) -> Result<(), Error> {
-        if value.of.words() > room.words() {
-            return Err(span.error(Problem::LongText { most: usize::from(room.words()) * 8 - 1 }));
-        }
-        self.place(value, to, room, span)
+    /// Copies `value` to a new place with room for the type `of`.
+    fn copied(&mut self, value: Value, of: Type, span: Span) -> Result<Word, Error> {
+        let to = self.room(of.words(), span)?;
+        self.place(value, to, of, span)?;
+        Ok(to)
+    }
+
+    /// Copies one of two values to a new place with room for the type `of`: the first value if control comes from the
+    /// jump at the index `first`, and the second one if it comes from the op before.
+    #[inline(never)]
+    fn either(
+        &mut self,
+        [one, other]: [Value; 2],
+        first: usize,
+        of: Type,
+        [at, other_at]: [Span; 2],
+    ) -> Result<Word, Error> {
+        let to = self.copied(other, of, other_at)?;
+        let end = self.jump(other_at)?;
+        self.land(&[first]);
+        self.place(one, to, of, at)?;
+        self.land(&[end]);
+        Ok(to)
+    }
+
+    /// Returns the type of a value that is chosen from values of these types. Strings, buffers and tuples get room for
+    /// both.
+    #[inline(never)]
+    fn choice_of(&mut self, one: Type, other: Type, span: Span) -> Result<Type, Error> {
+        let problem = match (one, other) {
+            (Type::Text { words }, Type::Text { words: others }) => {
+                return Ok(Type::Text { words: words.max(others).max(CHOSEN_WORDS).max(self.text_words()) });
+            }
+            _ if one == other => return Ok(one),
+            (Type::Integer { .. } | Type::Pointer { .. }, Type::Integer { .. } | Type::Pointer { .. }) => {
+                return Ok(Type::Integer { signed: one == SIGNED && other == SIGNED });
+            }
+            (Type::Bytes { .. }, Type::Bytes { .. }) | (Type::Tuple { .. }, Type::Tuple { .. })
+                if let Some(merged) = self.checker.shapes.merge(one, other)? =>
+            {
+                return Ok(merged);
+            }
+            // The format of a time belongs to its type, so both branches need the same format.
+            (Type::Time { .. }, Type::Time { .. }) => Problem::Formats,
+            _ if Noun::from(one) == Noun::from(other) && one.fits_as(other) => return Ok(one),
+            _ => Problem::Types { left: one.into(), right: other.into() },
+        };
+        Err(span.error(problem))
     }
 
     #[inline(never)]
@@ -391,17 +444,7 @@ impl Clause<'_, '_> {
     }
 }
 
-/// Returns the type of a value that is chosen from values of these types; a string has the room of the first.
-fn choice_of(one: Type, other: Type) -> Result<Type, Problem> {
-    match (one, other) {
-        _ if one == other => Ok(one),
-        (Type::Integer { .. } | Type::Pointer { .. }, Type::Integer { .. } | Type::Pointer { .. }) => {
-            Ok(Type::Integer { signed: one == SIGNED && other == SIGNED })
-        }
-        (Type::Text { .. }, Type::Text { .. }) => Ok(one),
-        // The format of a time belongs to its type, so both branches need the same format.
-        (Type::Time { .. }, Type::Time { .. }) => Err(Problem::Formats),
-        _ if Noun::from(one) == Noun::from(other) && one.fits_as(other) => Ok(one),
-        _ => Err(Problem::Types { left: one.into(), right: other.into() }),
-    }
+/// Returns whether values of this type may have different rooms.
+fn has_room(of: Type) -> bool {
+    matches!(of, Type::Text { .. } | Type::Bytes { .. } | Type::Tuple { .. })
 }

@@ -3,7 +3,7 @@
 use std::format;
 use std::string::String;
 
-use super::machine::{Task, once, refused, value};
+use super::machine::{Task, once, printed, refused, value};
 use super::tried;
 use crate::checked::TUPLE_DEPTH_MAX;
 use kprobes_random::assert_tried;
@@ -157,6 +157,43 @@ fn tuples_are_values_keys_and_parts() {
     );
     assert_tried!(once("let $t; if (arg0) { $t = (1, \"b\"); } print($t);", &[1]), "(1, b)\n");
     assert_tried!(once("$t = (1, 2); $t = (3, 4); printf(\"%s %d\\n\", $t, $t.0);", &[]), "(3, 4) 3\n");
+}
+
+#[test]
+fn a_choice_has_room_for_either_value() {
+    let long = "x".repeat(100);
+    let text = format!("print(arg0 ? \"{long}\" : \"none\"); print(arg0 ? \"none\" : \"{long}\");");
+    for (body, shown) in tried([
+        (text.as_str(), format!("{long}\nnone\nnone\n{long}\n").as_str()),
+        ("print(strcap(arg0 ? \"a\" : \"b\"));", "63\n63\n"),
+        (
+            "$a = arg0 ? (\"hellolongstr\", \"a\") : (\"b\", \"hellolongstr\"); print($a);",
+            "(hellolongstr, a)\n(b, hellolongstr)\n",
+        ),
+        (
+            "@t = arg0 ? (1, (\"a\",)) : (2, (\"much longer\",)); $t = @t; print($t); clear(@t);",
+            "(1, (a,))\n(2, (much longer,))\n",
+        ),
+        ("print(arg0 ? buf(0x8000, 8) : buf(0x8000, 16));", "a string\na string\\x00of 63 b\n"),
+        ("print(arg0 ? buf(0x8000, 16) : buf(0x8000, arg0 + 2));", "a string\\x00of 63 b\na \n"),
+        ("print(1 ? (\"a\", arg0) : (\"much longer\", 1));", "(a, 1)\n(a, 0)\n"),
+    ]) {
+        assert_eq!(printed(&format!("kprobe:f {{ {body} }}"), &[&[1], &[0]]), shown, "{body}");
+    }
+    for body in tried([
+        "print(arg0 ? (1, \"a\") : (1, 2));",
+        "print(arg0 ? (1, \"a\") : (1, \"a\", 2));",
+        "print(arg0 ? (a=1, b=2) : (b=1, a=2));",
+        "print(1 ? (1, \"a\") : (1, 2));",
+    ]) {
+        let reason = refused(&format!("kprobe:f {{ {body} }}"));
+        assert!(reason.ends_with("a tuple and a tuple cannot be combined"), "{reason}");
+    }
+    // Each value is compiled once, however deep the choices are nested.
+    let depth = if cfg!(miri) { 3 } else { 18 };
+    let chain: String = (0..depth).map(|number| format!("arg0 == {number} ? \"{number}\" : ")).collect();
+    assert_tried!(once(&format!("print({chain}\"other\");"), &[2]), "2\n");
+    assert_tried!(once(&format!("print({chain}\"other\");"), &[99]), "other\n");
 }
 
 #[test]
