@@ -96,11 +96,14 @@ impl Clause<'_, '_> {
         let mut parts = Vec::new();
         for key in keys {
             let value = self.shown(key)?;
-            // A tuple that is the only part is expanded: its parts become the parts of the key.
+            // A tuple that is the only part is expanded: its parts become the parts of the key. An array or a record is
+            // one part.
+            let shapes = &self.checker.shapes;
+            let is_tuple = |shape| shapes.element_bytes(shape) == 0 && shapes.names(shape).is_empty();
             match (value.of, value.at) {
-                (Type::Tuple { shape, .. }, Operand::Word(first)) if keys.len() == 1 => {
+                (Type::Tuple { shape, .. }, Operand::Word(first)) if keys.len() == 1 && is_tuple(shape) => {
                     let mut at = first;
-                    for &of in self.checker.shapes.parts(shape) {
+                    for &of in shapes.parts(shape) {
                         fallible::push(&mut parts, (Value { at: Operand::Word(at), of }, key.span))?;
                         at = Word(at.0.saturating_add(of.words()));
                     }

@@ -66,19 +66,23 @@ impl Reporter<'_> {
     fn entries(&self, number: usize, of: &Map) -> Result<Entries, OutOfMemory> {
         let mut entries = self.store.read(number, of.value, self.masked)?;
         if let MapValue::Aggregate(_) = of.value {
-            entries.change_keys(|key| self.unify(of, key))?;
+            entries.change_keys(|key| self.unify(&of.keys, key))?;
         }
         Ok(entries)
     }
 
-    /// Maps keys that are shown alike to equal keys: replaces addresses by the start of their function, or by their
-    /// line.
-    fn unify(&self, of: &Map, key: &mut [u64]) {
+    /// Maps keys of these parts that are shown alike to equal keys: replaces addresses by the start of their function,
+    /// or by their line.
+    fn unify(&self, parts: &[Type], key: &mut [u64]) {
         let mut rest = key;
-        for part in &of.keys {
+        for part in parts {
             let Some((words, others)) = rest.split_at_mut_checked(part.words().into()) else { return };
             if let ([address], Type::Symbol) = (&mut *words, part) {
                 *address = self.names.symbol(*address).map_or(*address, |(_, start)| start);
+            }
+            if let &Type::Tuple { shape, .. } = part {
+                let parts = self.program.tuples.get(usize::from(shape)).map_or(&[][..], |of| &of.parts);
+                self.unify(parts, words);
             }
             if let ([address], &Type::Rust { shape, .. }) = (words, part)
                 && self.program.rust_values.get(usize::from(shape)) == Some(&RustValue::Line)
@@ -93,7 +97,7 @@ impl Reporter<'_> {
     /// Writes the aggregation for a key of map `number`, if it is more than a single number, as one entry.
     pub(super) fn collected(&self, number: usize, of: &Map, key: &[u64], out: &mut dyn Write) -> fmt::Result {
         let mut wanted = fallible::collect(key.iter().copied())?;
-        self.unify(of, &mut wanted);
+        self.unify(&of.keys, &mut wanted);
         let entries = self.entries(number, of)?;
         let found = entries.iter().find(|(key, _)| **key == wanted);
         let nothing = fallible::collect((0..of.value.words()).map(|_| 0))?;

@@ -3,6 +3,7 @@
 //!
 //! bpftrace writes numbers that a double cannot hold as strings, because many JSON readers keep all numbers in doubles.
 
+use alloc::string::String;
 use core::fmt::{self, Write};
 
 use kprobes_vm::hit::{total, wide};
@@ -103,7 +104,7 @@ impl Reporter<'_> {
             out.write_char('{')?;
             for (number, (key, value)) in entries.enumerate() {
                 out.write_str(if number > 0 { ", \"" } else { "\"" })?;
-                self.json_parts(of.keys.iter().copied(), key, &mut Escaped(out))?;
+                self.json_parts(&of.keys, &[], key, &mut Escaped(out))?;
                 out.write_str("\": ")?;
                 self.json_kept(kept, value, divisor, out)?;
             }
@@ -111,20 +112,28 @@ impl Reporter<'_> {
         })
     }
 
-    /// Writes the parts of a key as text, separated by commas.
-    fn json_parts(&self, parts: impl Iterator<Item = Type>, key: &[u64], out: &mut dyn Write) -> fmt::Result {
+    /// Writes the parts of a key as text, separated by commas. The parts of a record have names.
+    fn json_parts(&self, parts: &[Type], names: &[String], key: &[u64], out: &mut dyn Write) -> fmt::Result {
         let mut rest = key;
-        for (number, part) in parts.enumerate() {
+        for (number, &part) in parts.iter().enumerate() {
             out.write_str(if number > 0 { "," } else { "" })?;
+            if let Some(name) = names.get(number) {
+                write!(out, ".{name}=")?;
+            }
             let (words, others) = split(rest, part);
             rest = others;
             match part {
                 Type::Text { .. } => out.write_str(&string(words)?)?,
                 Type::Tuple { shape, .. } => {
-                    let parts = self.program.tuples.get(usize::from(shape)).map_or(&[][..], |of| &of.parts).iter();
-                    out.write_char('(')?;
-                    self.json_parts(parts.copied(), words, out)?;
-                    out.write_char(')')?;
+                    let Some(of) = self.program.tuples.get(usize::from(shape)) else { return Ok(()) };
+                    let [open, close] = match of.element_bytes {
+                        0 if of.names.is_empty() => ['(', ')'],
+                        0 => ['{', '}'],
+                        _ => ['[', ']'],
+                    };
+                    out.write_char(open)?;
+                    self.json_parts(&of.parts, &of.names, words, out)?;
+                    out.write_char(close)?;
                 }
                 _ => self.value(part, words, 1, out)?,
             }

@@ -250,8 +250,13 @@ fn records_are_tuples_whose_parts_have_names() {
         ),
         ("$a = (x=1, y=(z=\"in\", w=3)); print($a.y.z); print(($a.y.w + 1, $a.x));", "in\n(4, 1)\n"),
         (
-            "@r[(a=1, b=2)] = (n=\"one\", v=arg0); @r[(a=1, b=2)] = (n=\"another one\", v=2); print(@r[1, 2].n); clear(@r);",
+            "@r[(a=1, b=2)] = (n=\"one\", v=arg0); @r[(a=1, b=2)] = (n=\"another one\", v=2); print(@r[(a=1, b=2)].n); clear(@r);",
             "another one\n",
+        ),
+        ("$r = (a=1, b=\"two\"); @r[$r] = 3; print(has_key(@r, $r));", "1\n@r[{ .a = 1, .b = two }]: 3\n"),
+        (
+            "@r[(a=1, b=\"much longer\")] = 1; @r[(a=arg0, b=\"b\")]++; delete(@r, (a=1, b=\"much longer\"));",
+            "@r[{ .a = 3, .b = b }]: 1\n",
         ),
         ("print((1,)); $t = (\"alone\",); print($t.0);", "(1,)\nalone\n"),
         (
@@ -269,6 +274,7 @@ fn records_are_tuples_whose_parts_have_names() {
         ("$a = (x=1); $a = (y=1);", "of another type"),
         ("$a = 1; print($a.z);", "bpftrace's `.` is not supported"),
         ("$a = (x=1, y);", "a `=` is expected here"),
+        ("@r[(a=1, b=2)] = 1; print(@r[1, 2]);", "the key of this map has 1 part elsewhere"),
         ("print(config.colors);", "this setting is unknown"),
     ]) {
         let program = format!("kprobe:f {{ {body} }}");
@@ -339,6 +345,11 @@ fn integers_are_cast_to_arrays_and_back() {
         ("print((sizeof(u32[10]), sizeof((u8[4])(u32)1), is_array((u8[8])1), is_array(1)));", "(40, 4, 1, 0)\n"),
         ("print((u8[4])(u32)pton(\"10.0.2.15\") == (u8[4])(u32)0x0f02000a); print(((u8[8])(u64)7)[0] + 1);", "1\n8\n"),
         ("let $x: u8[2] = (u16)513; print($x); $x = (u8[2])(u16)1; print($x[1]);", "[1, 2]\n0\n"),
+        (
+            "$a = (u8[2])(u16)513; @x[$a] = 1; @x[$a]++; print(has_key(@x, $a)); @y[$a, 3] = @x[(u8[2])(u16)513];",
+            "1\n@x[[1, 2]]: 2\n@y[[1, 2], 3]: 2\n",
+        ),
+        ("@x[(u8[4])(u32)arg0] = 1; delete(@x, (u8[4])(u32)arg0);", ""),
     ]) {
         assert_eq!(once(body, &[3, 0x8877_6655_4433_2211]), shown, "{body}");
     }

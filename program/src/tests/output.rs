@@ -152,6 +152,9 @@ fn functions_of_one_path_match_together_and_are_told_apart() {
         let found = hits(&format!("kprobe:net::* {{ @ = sum({condition}); }}"));
         assert_eq!(found, format!("@: {count}\n"), "{condition}");
     }
+    let merged = Bed::new("kprobe:net::twin { @[(from=caller, n=1)] = count(); }");
+    merged.hit(0, &Task { caller: 0x1310, ..Task::with(&[]) }).hit(0, &Task { caller: 0x1320, ..Task::with(&[]) });
+    assert_eq!(merged.finish(), "@[{ .from = main, .n = 1 }]: 2\n");
     let stack = Bed::new("kprobe:net::twin { @[kstack] = count(); }");
     stack.hit(0, &Task { stack: &[0x1704, 0x1500], ..Task::with(&[]) });
     assert_eq!(stack.finish(), "@[\n    net::twin#2+4\n    net::check::<u32>+256\n]: 1\n");
