@@ -82,15 +82,7 @@ impl<'c, 's> Clause<'c, 's> {
                 self.free = kept;
                 if let Some(truth) = known {
                     let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
-                    // A block that never runs tells the types that other code leaves open, unless the condition asks
-                    // about a type.
-                    if self.checker.is_learning() && !self.asked {
-                        self.unreached(|clause| match clause.checker.stage {
-                            // Only after the earlier stages is it known which types other code leaves open.
-                            Stage::UnreachedVariables | Stage::UnreachedMaps => clause.block(other),
-                            _ => Ok(()),
-                        })?;
-                    }
+                    self.learn_unreached(|clause| clause.block(other))?;
                     return self.block(taken);
                 }
                 self.block(then)?;
@@ -149,7 +141,58 @@ impl<'c, 's> Clause<'c, 's> {
                 self.free = free;
                 Ok(())
             }
+            ExpressionForm::Choice { condition, then, otherwise } => {
+                self.effect_of_either(condition, then, otherwise, expression.span)
+            }
             _ => self.value(expression).map(drop),
+        }
+    }
+
+    /// Compiles a `?:` for the effect of the expression that is selected.
+    #[inline(never)]
+    fn effect_of_either(
+        &mut self,
+        condition: &Expression,
+        then: &Expression,
+        otherwise: &Expression,
+        span: Span,
+    ) -> Result<(), Error> {
+        let (mut exits, kept) = (Vec::new(), self.free);
+        (self.guessed, self.asked) = (false, false);
+        let known = self.test(condition, false, &mut exits)?;
+        self.free = kept;
+        self.guessed = false;
+        if let Some(truth) = known {
+            let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
+            self.learn_unreached(|clause| clause.effect(other))?;
+            self.guessed = false;
+            return self.effect(taken);
+        }
+        self.effect(then)?;
+        let end = self.jump(span)?;
+        self.land(&exits);
+        (self.free, self.guessed) = (kept, false);
+        self.effect(otherwise)?;
+        self.land(&[end]);
+        Ok(())
+    }
+
+    /// Calls `compile` for code that a known condition leaves out, to learn the types that other code leaves open. The
+    /// code tells nothing if the condition asks about a type.
+    fn learn_unreached(&mut self, compile: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        if !self.checker.is_learning() || self.asked {
+            return Ok(());
+        }
+        let variables = self.variables.len();
+        let outcome = self.unreached(|clause| match clause.checker.stage {
+            // Only after the earlier stages is it known which types other code leaves open.
+            Stage::UnreachedVariables | Stage::UnreachedMaps => compile(clause),
+            _ => Ok(()),
+        });
+        self.variables.truncate(variables);
+        match outcome {
+            Err(error) if self.ends_with(&error) => Err(error),
+            _ => Ok(()),
         }
     }
 

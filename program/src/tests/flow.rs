@@ -205,6 +205,16 @@ fn a_block_is_a_value_with_statements_before_it() {
         ("@m[{ $k = arg0; $k * 2 }] = { 7 }; print(@m[6]); clear(@m);", "@m[6]: 7\n"),
         ("_ = has_key(@q, 1); _ = arg0 + 1; @q[1] = 1; clear(@q); print(4);", "4\n"),
         ("arg0 == 3 ? print(\"three\") : print(\"other\"); arg0 == 4 ? $u++ : print(5);", "three\n5\n"),
+        (
+            "{ arg0 == 3 ? print(\"three\") : print(\"other\") } { arg0 == 4 ? $u++ : { print($u); } } print(5);",
+            "three\n0\n5\n",
+        ),
+        (
+            "{ arg0 ? (arg0 == 4 ? print(1) : print(2)) : print(3) } { $n = 1; arg0 == $n + 2 ? $u++ : 0 } print($u);",
+            "2\n1\n",
+        ),
+        ("{ 1 ? print(1) : print(@none) } { 0 ? fail(\"no\") : { @w = 2; print(@w) } } clear(@w);", "1\n@w: 2\n"),
+        ("{ @q == 0 ? @q++ : @q-- }", "@q: 1\n"),
         ("$w = (typeof(arg0))7; let $v: typeof((s8)1) = 255; print(($w, $v, sizeof(typeof((u16)1))));", "(7, -1, 2)\n"),
         ("$p = (typeof((u16)1) *)0x8000; print(sizeof(*$p)); $s = (s8)-1; print((typeof($s))200);", "2\n200\n"),
         ("if ({ let $t = arg0; $t > 2 }) { print(6); }", "6\n"),

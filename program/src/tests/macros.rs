@@ -12,7 +12,8 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
         macro each($a, @b) { $a += 1; @b += 1; } macro thrice(x) { x; x; x; } macro to_pointer(a, b) { (a*)b } \
         macro own() { let $a = 50; $a += 1; $a } macro own(x) { let $x = x; $x * $x } macro entry(@b, k) { @b[k] = k; } \
         macro typed(x) { let $v; $v = x; $v } \
-        macro unused(x, y) { 1 } macro passed(x) { unused(x, x) }";
+        macro unused(x, y) { 1 } macro passed(x) { unused(x, x) } \
+        macro say(x) { x ? printf(\"yes\\n\") : printf(\"no\\n\") }";
     for (body, shown) in tried([
         ("print(one()); print(one); print(one + one);", "1\n1\n2\n"),
         ("$a = 10; print(add_one($a)); print(add_one(1 + 1) * 2);", "11\n6\n"),
@@ -26,6 +27,7 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
             "3\ntext\na longer text\n",
         ),
         ("print(unused(1 + 1, typeof(u8 *))); print(unused(\"text\", $a)); print(passed(typeof(u8 *)));", "1\n1\n1\n"),
+        ("say(1); say(0); say(cpu); say(cpu == 0);", "yes\nno\nno\nyes\n"),
         ("entry(@c, 7); @c[7] = add_one(@c[7]); print(@c[7]); clear(@c);", "@c[7]: 8\n"),
     ]) {
         assert_eq!(printed(&format!("{macros} kprobe:f {{ {body} }}"), &[&[]]), shown, "{body}");
