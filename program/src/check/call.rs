@@ -7,7 +7,6 @@ use kprobes_types::LineError;
 use kprobes_vm::ir::{Builtin, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 
 use super::clause::Clause;
-use super::condition::longer;
 use super::value::{SIGNED, UNSIGNED, Value, constant, number};
 use crate::builtins::{not_a_value, unknown_function};
 use crate::checked::RustValue;
@@ -96,14 +95,7 @@ impl Clause<'_, '_> {
             ("ntop", [family, address]) => self.internet_address(Some(family), address, span),
             ("pton", [text]) => self.parsed_address(text, span),
             ("offsetof", [of, field]) => self.unrun(|clause| clause.offset_of(of, field)),
-            ("memcmp", [one, other, length]) => {
-                let first = self.value(one)?;
-                if let Type::Text { .. } = first.of {
-                    return self.compare(first, [one, other], length, span);
-                }
-                let (one, other) = (self.bytes_at(first, one.span, length, span)?, self.bytes(other, length, span)?);
-                self.differ(one, other, longer(one, other), span)
-            }
+            ("memcmp", [one, other, length]) => self.compare_bytes(one, other, length, span),
             ("delete", [what, key]) => {
                 let (map, key) = self.map_entry(what, key)?;
                 let found = self.give(SIGNED, |to| Op::Has { to, map, key }, span)?;

@@ -302,7 +302,7 @@ impl Clause<'_, '_> {
 }
 
 /// Returns the type with room for either of two strings or buffers.
-pub(super) fn longer(one: Value, other: Value) -> Type {
+fn longer(one: Value, other: Value) -> Type {
     Type::Text { words: one.of.words().max(other.of.words()) }
 }
 

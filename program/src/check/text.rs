@@ -93,12 +93,13 @@ impl Clause<'_, '_> {
     /// `buf`: reads bytes from memory.
     pub fn bytes(&mut self, pointer: &Expression, length: &Expression, span: Span) -> Result<Value, Error> {
         let value = self.value(pointer)?;
-        self.bytes_at(value, pointer.span, length, span)
+        let address = number(value, pointer.span)?.at;
+        let (length, words) = self.bytes_length(length)?;
+        self.give(Type::Bytes { words }, |to| Op::ReadBytes { to, words, address, length }, span)
     }
 
-    /// Reads `length` bytes from memory, at the address `pointer`, which is at `at` in the text.
-    pub fn bytes_at(&mut self, pointer: Value, at: Span, length: &Expression, span: Span) -> Result<Value, Error> {
-        let address = number(pointer, at)?.at;
+    /// Returns the length of a buffer, and its number of words.
+    fn bytes_length(&mut self, length: &Expression) -> Result<(Operand, u8), Error> {
         let value = self.value(length)?;
         let value = number(value, length.span)?;
         let words = match value.at {
@@ -109,8 +110,29 @@ impl Clause<'_, '_> {
                 if (1..=most).contains(&bytes) { bytes.div_ceil(8) as u8 } else { return Err(problem) }
             }
         };
-        let (words, length) = (words + 1, value.at);
-        self.give(Type::Bytes { words }, |to| Op::ReadBytes { to, words, address, length }, span)
+        Ok((value.at, words + 1))
+    }
+
+    /// `memcmp`: 0 if the bytes at two addresses, or of two strings, are equal, and 1 otherwise.
+    pub fn compare_bytes(
+        &mut self,
+        one: &Expression,
+        other: &Expression,
+        length: &Expression,
+        span: Span,
+    ) -> Result<Value, Error> {
+        let first = self.value(one)?;
+        if let Type::Text { .. } = first.of {
+            return self.compare(first, [one, other], length, span);
+        }
+        let left = number(first, one.span)?.at;
+        let second = self.value(other)?;
+        let right = number(second, other.span)?.at;
+        let (length, words) = self.bytes_length(length)?;
+        let of = Type::Bytes { words };
+        let one = self.give(of, |to| Op::ReadBytes { to, words, address: left, length }, span)?;
+        let other = self.give(of, |to| Op::ReadBytes { to, words, address: right, length }, span)?;
+        self.differ(one, other, of, span)
     }
 
     /// `len`: the number of keys of a map, frames of a stack, or bytes of a string or buffer.

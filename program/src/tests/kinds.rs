@@ -296,6 +296,7 @@ fn addresses_of_networks_are_shown_and_read() {
         ("print(pton(\"fe80::1\") == pton(\"fe80::2\")); print(pton(\"1::1\") != pton(\"2::1\"));", "0\n1\n"),
         ("print(macaddr(0x8000)); printf(\"%s|\", macaddr(0x8000));", "61:20:73:74:72:69\n61:20:73:74:72:69|"),
         ("print((memcmp(0x8000, 0x8000, 5), memcmp(0x8000, 0x8001, 5)));", "(0, 1)\n"),
+        ("$n = 4; print(memcmp(0x8000, 0x8000, $n++)); print($n);", "0\n5\n"),
         (
             "print((memcmp(\"abc\", \"abd\", 2), memcmp(\"abc\", \"abd\", 3), memcmp(\"ab\", \"abc\", 3)));",
             "(0, 1, 1)\n",
