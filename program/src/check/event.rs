@@ -41,11 +41,11 @@ impl Clause<'_, '_> {
                 self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)?
             }
             FieldKind::Text => {
-                let (words, bytes, signed) = (self.text_words(), WORD as u8, false);
+                let (bytes, signed, most) = (WORD as u8, false, self.checker.config.text_length.into());
                 let start = self.give(UNSIGNED, |to| Op::Read { to, address, bytes, signed }, span)?.at;
                 let address = self.address(address, WORD, span)?;
                 let length = self.give(UNSIGNED, |to| Op::Read { to, address, bytes, signed }, span)?.at;
-                self.give(Type::Text { words }, |to| Op::ReadText { to, words, address: start, length }, span)?
+                self.read_text(start, length, most, span)?
             }
         }))
     }

@@ -6,13 +6,15 @@ use std::vec::Vec;
 
 use aarch64_kprobes::event::Event;
 use kprobes_vm::ir::{Op, Operand};
+use kprobes_vm::maps::{Limits, Store};
 
 use super::{Symbols, check};
 use crate::builtins::{CALLABLES, Role, words};
 use crate::config::TEXT_MAX;
 use crate::error::{Noun, Problem, Span};
+use crate::report::OutputFormat;
 use crate::syntax::parse;
-use crate::tests::{SimulatedImage, is_tried, tried};
+use crate::tests::{Bed, SimulatedImage, Task, is_tried, tried};
 
 /// Asserts that `program` is refused with `problem`, at the position of the `^` in `marks`.
 #[track_caller]
@@ -345,10 +347,16 @@ aarch64_kprobes::event! {
     }
 }
 
-/// An image with an event.
-struct WithEvent;
+aarch64_kprobes::event! {
+    struct Named<'a> = test:named {
+        name: aarch64_kprobes::event::Text<'a>,
+    }
+}
 
-impl Symbols for WithEvent {
+/// An image with events.
+struct WithEvents;
+
+impl Symbols for WithEvents {
     fn address(&self, _: &str) -> Option<u64> {
         None
     }
@@ -359,6 +367,7 @@ impl Symbols for WithEvent {
 
     fn each_event(&self, each: &mut dyn FnMut(&'static Event)) {
         each(Sample::EVENT);
+        each(Named::EVENT);
     }
 }
 
@@ -367,7 +376,7 @@ impl Symbols for WithEvent {
 fn a_full_array_of_characters_is_read_whole() {
     for (field, expected) in [("comm", 16), ("long", TEXT_MAX)] {
         let program = std::format!("tracepoint:test:sample {{ print(args.{field}); }}");
-        let checked = check(&parse(&program).unwrap(), &WithEvent).unwrap();
+        let checked = check(&parse(&program).unwrap(), &WithEvents).unwrap();
         let reads = checked.code.routines[0].ops.iter().find_map(|op| match op {
             Op::ReadText { words, length: Operand::Constant(length), .. } => {
                 Some((*length).min(u64::from(*words) * 8 - 1))
@@ -375,5 +384,23 @@ fn a_full_array_of_characters_is_read_whole() {
             _ => None,
         });
         assert_eq!(reads, Some(expected as u64), "{field}");
+    }
+}
+
+#[test]
+fn a_string_of_an_event_is_as_long_as_the_program_sets() {
+    let mut memory = [0; 64];
+    memory[..8].copy_from_slice(&0x8010_u64.to_le_bytes());
+    memory[8] = 20;
+    memory[16..36].copy_from_slice(b"a text of 20 letters");
+    for (settings, shown) in tried([("max_strlen = 3", "a t\n3\n"), ("", "a text of 20 letters\n20\n")]) {
+        let text = "print(args.name); print(strlen(str(args.name)));";
+        let text = std::format!("config = {{ {settings} }} tracepoint:test:named {{ {text} }}");
+        let program = check(&parse(&text).unwrap(), &WithEvents).unwrap();
+        let limits = Limits { entries: 32, stacks: 16, output_bytes: 2 << 10, ..Limits::usual(1) };
+        let store = Store::new(&program.code, &limits, 0).unwrap_or_else(|flaw| panic!("{flaw}"));
+        let bed = Bed { program, store, text: String::new(), format: OutputFormat::Text };
+        bed.hit(0, &Task { memory, ..Task::with(&[0x8000]) });
+        assert_eq!(bed.finish(), shown, "{text}");
     }
 }

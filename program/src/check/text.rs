@@ -33,7 +33,7 @@ impl Clause<'_, '_> {
     /// `str`: reads a string from memory.
     pub fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
         if let Some(place) = self.rust_place(pointer)? {
-            let most = length.map(|length| Ok::<_, Error>((self.known(length, 1, TEXT_MAX as u64)?, length.span)));
+            let most = length.map(|length| self.known(length, 1, TEXT_MAX as u64));
             if let Some(text) = self.sequence_text(place, most.transpose()?, pointer.span)? {
                 return Ok(text);
             }
@@ -44,50 +44,52 @@ impl Clause<'_, '_> {
             return Ok(value);
         }
         let address = number(value, pointer.span)?.at;
-        let (words, length) = match length {
-            None => (self.text_words(), Operand::Constant(self.checker.config.text_length.into())),
+        let most = u64::from(self.checker.config.text_length);
+        let (length, most) = match length {
+            None => (Operand::Constant(most), most),
             Some(expression) => {
                 let value = self.value(expression)?;
                 let value = number(value, expression.span)?;
                 match value.at {
-                    Operand::Word(_) => (self.text_words(), value.at),
+                    Operand::Word(_) => (value.at, most),
                     Operand::Constant(bytes) => {
                         let most = TEXT_MAX as u64;
                         let problem = expression.span.error(Problem::Range { least: 1, most });
-                        let words = (1..=most).contains(&bytes).then(|| text_words(bytes as usize)).flatten();
-                        (words.ok_or(problem)?, value.at)
+                        if (1..=most).contains(&bytes) { (value.at, bytes) } else { return Err(problem) }
                     }
                 }
+            }
+        };
+        self.read_text(address, length, most, span)
+    }
+
+    /// Reads a string from memory: at most `length` bytes, and at most `most`.
+    pub fn read_text(&mut self, address: Operand, length: Operand, most: u64, span: Span) -> Result<Value, Error> {
+        let words = text_words(most as usize).ok_or(span.error(Problem::Range { least: 1, most: TEXT_MAX as u64 }))?;
+        let length = match length {
+            // The words have room for no more.
+            _ if most == u64::from(words) * 8 - 1 => length,
+            Operand::Constant(bytes) => Operand::Constant(bytes.min(most)),
+            Operand::Word(_) => {
+                let fewest = self.room(1, span)?;
+                let (left, right) = (Operand::Word(fewest), Operand::Constant(most));
+                self.push(Op::Set { to: fewest, from: length }, span)?;
+                let mut exits = Vec::new();
+                self.branch_if(Comparison::BelowEqual, left, right, &mut exits, span)?;
+                self.push(Op::Set { to: fewest, from: right }, span)?;
+                self.land(&exits);
+                left
             }
         };
         self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)
     }
 
-    /// Reads the text of a Rust string or byte sequence, at most `most` bytes; `None` for any other value.
-    pub fn sequence_text(
-        &mut self,
-        value: RustPlace,
-        most: Option<(u64, Span)>,
-        span: Span,
-    ) -> Result<Option<Value>, Error> {
+    /// Reads the text of a Rust string or byte sequence, at most `most` bytes or as many as the program sets; `None` for
+    /// any other value.
+    pub fn sequence_text(&mut self, value: RustPlace, most: Option<u64>, span: Span) -> Result<Option<Value>, Error> {
         let Some((address, length)) = self.bytes_of(value, span)? else { return Ok(None) };
-        let (most, at) = most.unwrap_or((self.checker.config.text_length.into(), span));
-        let words = text_words(most as usize).ok_or(at.error(Problem::Range { least: 1, most: TEXT_MAX as u64 }))?;
-        if most == u64::from(words) * 8 - 1 {
-            return Ok(Some(self.give(
-                Type::Text { words },
-                |to| Op::ReadText { to, words, address, length },
-                span,
-            )?));
-        }
-        let fewest = self.room(1, span)?;
-        let (left, right) = (Operand::Word(fewest), Operand::Constant(most));
-        self.push(Op::Set { to: fewest, from: length }, span)?;
-        let mut exits = Vec::new();
-        self.branch_if(Comparison::BelowEqual, left, right, &mut exits, span)?;
-        self.push(Op::Set { to: fewest, from: right }, span)?;
-        self.land(&exits);
-        Ok(Some(self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length: left }, span)?))
+        let most = most.unwrap_or(self.checker.config.text_length.into());
+        self.read_text(address, length, most, span).map(Some)
     }
 
     /// `buf`: reads bytes from memory.

@@ -238,6 +238,8 @@ fn settings_hold_for_the_whole_program() {
             "print((str(0x8000), default_str_length));",
             "(a str, 5)\n",
         ),
+        ("max_strlen = 5", "print(str(0x8000, arg0 + 20)); print(str(0x8000, arg0 + 2));", "a str\na s\n"),
+        ("max_strlen = 7", "print(str(0x8000, arg0 + 20)); print(str(0x8000, 6));", "a strin\na stri\n"),
         ("stack_mode = raw", "print(kstack(1));", "\n    1004\n\n"),
         (
             "stack_mode = perf",
