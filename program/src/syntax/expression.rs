@@ -427,6 +427,7 @@ fn has_fields(value: &Expression) -> bool {
         | ExpressionForm::Variable(_)
         | ExpressionForm::Map(_)
         | ExpressionForm::Record(_)
+        | ExpressionForm::Choice { .. }
         | ExpressionForm::Block { .. } => true,
         ExpressionForm::Part { tuple: of, .. } | ExpressionForm::Index { pointer: of, .. } => has_fields(of),
         _ => false,

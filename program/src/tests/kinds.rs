@@ -264,6 +264,7 @@ fn records_are_tuples_whose_parts_have_names() {
             "63\nbpftrace\n(error, 1)\n",
         ),
         ("print({ (k=7) }.k);", "7\n"),
+        ("$r = (a=1, b=2); $s = (a=3, b=4); print((arg0 ? $r : $s).a); print((arg0 ? $r : $s).b + 1);", "1\n3\n"),
         ("print((string=\"a\", long=2));", "{ .string = a, .long = 2 }\n"),
     ]) {
         assert_eq!(once(body, &[3]), shown, "{body}");
@@ -273,6 +274,7 @@ fn records_are_tuples_whose_parts_have_names() {
         ("$a = (x=1, y=2); print($a.z);", "the record has no part of this name"),
         ("$a = (x=1); $a = (y=1);", "of another type"),
         ("$a = 1; print($a.z);", "bpftrace's `.` is not supported"),
+        ("print((arg0 ? 1 : 2).z);", "bpftrace's `.` is not supported"),
         ("$a = (x=1, y);", "a `=` is expected here"),
         ("@r[(a=1, b=2)] = 1; print(@r[1, 2]);", "the key of this map has 1 part elsewhere"),
         ("print(config.colors);", "this setting is unknown"),
