@@ -50,6 +50,7 @@ pub struct RegisterValues([Value; 32]);
 const SP: u8 = 31;
 const ZERO: u8 = 31;
 const FRAME_POINTER: u8 = 29;
+const LINK: u8 = 30;
 
 impl Value {
     /// Returns the value plus `bytes`.
@@ -99,9 +100,14 @@ impl RegisterValues {
     /// Updates the values for a call: registers that a called function preserves keep their values (AAPCS64, section
     /// 6.1.1).
     pub fn call(&mut self) {
-        for number in (0..=18).chain([30]) {
-            self.set(number, Value::Unknown);
-        }
+        (0..=18).for_each(|number| self.set(number, Value::Unknown));
+        self.link();
+    }
+
+    /// Updates the values for a call of a function that counts as a part of its caller: the call itself changes only
+    /// the link register.
+    pub fn link(&mut self) {
+        self.set(LINK, Value::Unknown);
     }
 
     /// Updates the values for the instruction `word` at the virtual address `address`, which is not a branch.

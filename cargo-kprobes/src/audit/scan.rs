@@ -67,7 +67,7 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
     let mut states = BTreeMap::from([(entry, RegisterValues::at_entry())]);
     let mut successors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut call_sites: BTreeMap<(u64, Option<u64>), CallSite> = BTreeMap::new();
-    let mut indirect_in_outlined = Vec::new();
+    let mut in_outlined = Vec::new();
     let mut pending = vec![entry];
     while let Some(at) = pending.pop() {
         let Some(word) = executable.word(at) else {
@@ -98,12 +98,17 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
                 leave(&state, Some(target));
                 if callees.ends_path(target) {
                     body.ended.insert(target);
-                } else if callees.returns(target) {
+                } else {
                     match outlined(executable, target) {
-                        true => indirect_in_outlined.extend(execute_outlined(executable, target, &mut state)),
+                        true => {
+                            state.link();
+                            in_outlined.extend(calls_in_outlined(executable, target, declared, &mut state));
+                        }
                         false => state.call(),
                     }
-                    goes_to.push(next);
+                    if callees.returns(target) {
+                        goes_to.push(next);
+                    }
                 }
             }
             Flow::CallRegister(number) => {
@@ -127,7 +132,8 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
                 leave(&state, Some(target));
                 body.returns |= callees.returns(target);
                 if outlined(executable, target) {
-                    indirect_in_outlined.extend(execute_outlined(executable, target, &mut state.clone()));
+                    let mut after = state;
+                    in_outlined.extend(calls_in_outlined(executable, target, declared, &mut after));
                 }
                 continue;
             }
@@ -157,8 +163,9 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
     }
     // A call site may be seen several times, with less and less known of the stack pointer. The last one counts.
     body.call_sites = call_sites.into_values().collect();
-    for CallSite { at, target, depth } in indirect_in_outlined {
-        match body.call_sites.iter_mut().find(|call| call.at == at) {
+    // Several calls of an outlined function may lead to one of these.
+    for CallSite { at, target, depth } in in_outlined {
+        match body.call_sites.iter_mut().find(|call| (call.at, call.target) == (at, target)) {
             Some(call) => call.depth = call.depth.max(depth),
             None => body.call_sites.push(CallSite { at, target, depth }),
         }
@@ -177,45 +184,84 @@ fn outlined(executable: &Executable, entry: u64) -> bool {
     executable.function(entry).is_some_and(|function| function.range.start == entry && is_part(function))
 }
 
-/// Executes the outlined function at `entry` with the values in `state`. Returns its indirect calls, which count as the
-/// caller's, because declarations name the caller.
-fn execute_outlined(executable: &Executable, entry: u64, state: &mut RegisterValues) -> Vec<CallSite> {
-    let mut indirect = Vec::new();
-    let mut at = entry;
-    while let Some(word) = executable.word(at) {
-        let call = |number| CallSite { at, target: constant(state.get(number)), depth: state.depth().unwrap_or(0) };
-        match flow(word) {
-            Flow::Next => state.execute(at, word),
-            Flow::Call(distance) => {
-                let target = at.wrapping_add_signed(distance);
-                match target != entry && outlined(executable, target) {
-                    true => indirect.extend(execute_outlined(executable, target, state)),
-                    false => state.call(),
+/// Executes the outlined function at `entry` with the values in `state`. Returns its calls by a register, which count as
+/// the caller's, because declarations name the caller. A call is left out if the outlined function itself computes the
+/// target: the outlined function is read by itself, too. `declared` is the declared frame of the caller.
+fn calls_in_outlined(
+    executable: &Executable,
+    entry: u64,
+    declared: Option<i64>,
+    state: &mut RegisterValues,
+) -> Vec<CallSite> {
+    let [mut alone, mut calls] = [Execution::default(), Execution::default()];
+    alone.run(executable, entry, &mut RegisterValues::at_entry());
+    calls.run(executable, entry, state);
+    let is_its_own = |at: u64, target: Option<u64>| {
+        target.is_some() && alone.by_register.iter().any(|call| (call.at, call.target) == (at, target))
+    };
+    let calls = calls.by_register.into_iter().filter(|call| !is_its_own(call.at, call.target));
+    calls
+        .map(|RegisterCall { at, target, depth }| CallSite { at, target, depth: depth.or(declared).unwrap_or(0) })
+        .collect()
+}
+
+/// A call or a tail call by a register.
+struct RegisterCall {
+    at: u64,
+    target: Option<u64>,
+    /// How many bytes of stack are in use there. `None` if this is unknown.
+    depth: Option<i64>,
+}
+
+/// The execution of an outlined function, with the outlined functions that it calls.
+#[derive(Default)]
+struct Execution {
+    by_register: Vec<RegisterCall>,
+    /// The entries of the outlined functions that are being executed.
+    path: Vec<u64>,
+}
+
+impl Execution {
+    /// Executes the outlined function at `entry` with the values in `state`, up to its end.
+    fn run(&mut self, executable: &Executable, entry: u64, state: &mut RegisterValues) {
+        self.path.push(entry);
+        let mut at = entry;
+        while let Some(word) = executable.word(at) {
+            match flow(word) {
+                Flow::Next => state.execute(at, word),
+                Flow::Call(distance) => {
+                    state.link();
+                    self.call(executable, at.wrapping_add_signed(distance), state);
                 }
-            }
-            Flow::CallRegister(number) => {
-                indirect.extend(Some(call(number)).filter(|call| call.target.is_none()));
-                state.call();
-            }
-            // The outlined function ends with a call, after which its caller goes on.
-            Flow::JumpRegister(number) => {
-                indirect.extend(Some(call(number)).filter(|call| call.target.is_none()));
-                state.call();
-                break;
-            }
-            Flow::Jump(distance) => {
-                let target = at.wrapping_add_signed(distance);
-                match target != entry && outlined(executable, target) {
-                    true => indirect.extend(execute_outlined(executable, target, state)),
-                    false => state.call(),
+                Flow::CallRegister(number) => self.call_register(at, number, state),
+                // The outlined function ends with a call, after which its caller goes on.
+                Flow::JumpRegister(number) => {
+                    self.call_register(at, number, state);
+                    break;
                 }
-                break;
+                Flow::Jump(distance) => {
+                    self.call(executable, at.wrapping_add_signed(distance), state);
+                    break;
+                }
+                Flow::Condition(_) | Flow::Return | Flow::Exception(_) => break,
             }
-            Flow::Condition(_) | Flow::Return | Flow::Exception(_) => break,
+            at += 4;
         }
-        at += 4;
+        self.path.pop();
     }
-    indirect
+
+    fn call(&mut self, executable: &Executable, target: u64, state: &mut RegisterValues) {
+        match !self.path.contains(&target) && outlined(executable, target) {
+            true => self.run(executable, target, state),
+            false => state.call(),
+        }
+    }
+
+    fn call_register(&mut self, at: u64, number: u8, state: &mut RegisterValues) {
+        let target = constant(state.get(number));
+        self.by_register.push(RegisterCall { at, target, depth: state.depth() });
+        state.call();
+    }
 }
 
 fn constant(value: Value) -> Option<u64> {

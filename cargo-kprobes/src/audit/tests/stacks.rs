@@ -75,6 +75,46 @@ fn an_outlined_function_is_a_part_of_its_caller() {
 }
 
 #[test]
+fn an_outlined_function_calls_what_its_caller_knows() {
+    /// `adr x8, .+0x300`, `adr x8, .+0x100`.
+    const FAR: u32 = 0x1000_1808;
+    const NEAR: u32 = 0x1000_0808;
+    const BR: u32 = 0xd61f_0100;
+    const BRK: u32 = 0xd420_0020;
+    let root = [PUSH, FAR, call(0x200 - 8), POP, RET];
+    for words in [[BLR, RET], [BR, RET]] {
+        let outlined = ("OUTLINED_FUNCTION_2", 0x200, &words[..]);
+        assert_eq!(deepest(&[("root", 0, &root), outlined, ("callee", 0x304, &[DOWN, UP, RET])], ""), 96);
+        let executable = Executable::of(&[("root", 0, &root), outlined, ("callee", 0x304, &[BRK])]);
+        let found = audit(&executable, ROOT);
+        assert_eq!(found, ["root → callee: cannot be followed at 0x304 (callee): it generates an exception"]);
+    }
+    // If it goes on in the outlined function, too.
+    let executable = Executable::of(&[
+        ("root", 0, &[FAR, jump(0x200 - 4)]),
+        ("OUTLINED_FUNCTION_2", 0x200, &[BR]),
+        ("callee", 0x300, &[BRK]),
+    ]);
+    let found = audit(&executable, ROOT);
+    assert_eq!(found, ["root → callee: cannot be followed at 0x300 (callee): it generates an exception"]);
+    // A call whose target the outlined function computes itself is not reported for its caller.
+    let executable = Executable::of(&[
+        ("root", 0, &root),
+        ("OUTLINED_FUNCTION_2", 0x200, &[NEAR, BLR, RET]),
+        ("core::panicking::panic", 0x300, &[BRK]),
+    ]);
+    let found = audit(&executable, &format!("{ROOT}[elsewhere]\n\"core::panicking::panic\" = \"test\"\n"));
+    assert_eq!(found, ["root → OUTLINED_FUNCTION_2: can panic: core::panicking::panic"]);
+    // Nothing comes back from it.
+    let executable = Executable::of(&[("root", 0, &[call(0x200)]), ("OUTLINED_FUNCTION_2", 0x200, &[BLR, BRK])]);
+    let expected = [
+        "root: has an indirect call at 0x200 (OUTLINED_FUNCTION_2) that is not declared in [[indirect]]",
+        "root → OUTLINED_FUNCTION_2: cannot be followed at 0x204 (OUTLINED_FUNCTION_2+0x4): it generates an exception",
+    ];
+    assert_eq!(audit(&executable, ROOT), expected);
+}
+
+#[test]
 fn a_tail_call_has_the_stack_that_is_left() {
     let root = [PUSH, POP, jump(0x100 - 8)];
     assert_eq!(deepest(&[("root", 0, &root), ("callee", 0x100, &[DOWN, UP, RET])], ""), 64);
