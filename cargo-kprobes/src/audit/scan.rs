@@ -9,7 +9,7 @@ use super::{
     executable::{Executable, Function},
     flow::{Flow, flow},
     register_values::{JumpTable, RegisterValues, Value},
-    waiting,
+    waiting::{self, OutlinedWords},
 };
 
 /// The most entries of a jump table. It bounds the reading of a table whose end cannot be seen.
@@ -68,6 +68,7 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
     let mut successors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut call_sites: BTreeMap<(u64, Option<u64>), CallSite> = BTreeMap::new();
     let mut in_outlined = Vec::new();
+    let mut outlined_words = OutlinedWords::new();
     let mut pending = vec![entry];
     while let Some(at) = pending.pop() {
         let Some(word) = executable.word(at) else {
@@ -102,7 +103,9 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
                     match outlined(executable, target) {
                         true => {
                             state.link();
-                            in_outlined.extend(calls_in_outlined(executable, target, declared, &mut state));
+                            let (calls, words) = execute_outlined(executable, target, declared, &mut state);
+                            in_outlined.extend(calls);
+                            outlined_words.insert(at, words);
                         }
                         false => state.call(),
                     }
@@ -133,7 +136,9 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
                 body.returns |= callees.returns(target);
                 if outlined(executable, target) {
                     let mut after = state;
-                    in_outlined.extend(calls_in_outlined(executable, target, declared, &mut after));
+                    let (calls, words) = execute_outlined(executable, target, declared, &mut after);
+                    in_outlined.extend(calls);
+                    outlined_words.insert(target, words);
                 }
                 continue;
             }
@@ -170,7 +175,7 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
             None => body.call_sites.push(CallSite { at, target, depth }),
         }
     }
-    body.synchronizes = waiting::find(executable, &successors, &states);
+    body.synchronizes = waiting::find(executable, &successors, &states, &outlined_words);
     body.successors = successors;
     Some(body)
 }
@@ -184,25 +189,27 @@ fn outlined(executable: &Executable, entry: u64) -> bool {
     executable.function(entry).is_some_and(|function| function.range.start == entry && is_part(function))
 }
 
-/// Executes the outlined function at `entry` with the values in `state`. Returns its calls by a register, which count as
-/// the caller's, because declarations name the caller. A call is left out if the outlined function itself computes the
-/// target: the outlined function is read by itself, too. `declared` is the declared frame of the caller.
-fn calls_in_outlined(
+/// Executes the outlined function at `entry` with the values in `state`.
+///
+/// Returns its calls by a register, which count as the caller's, because declarations name the caller. A call is left
+/// out if the outlined function itself computes the target: the outlined function is read by itself, too. `declared` is
+/// the declared frame of the caller. Also returns the executed instructions.
+fn execute_outlined(
     executable: &Executable,
     entry: u64,
     declared: Option<i64>,
     state: &mut RegisterValues,
-) -> Vec<CallSite> {
-    let [mut alone, mut calls] = [Execution::default(), Execution::default()];
+) -> (Vec<CallSite>, Vec<(u64, RegisterValues)>) {
+    let [mut alone, mut execution] = [Execution::default(), Execution::default()];
     alone.run(executable, entry, &mut RegisterValues::at_entry());
-    calls.run(executable, entry, state);
+    execution.run(executable, entry, state);
     let is_its_own = |at: u64, target: Option<u64>| {
         target.is_some() && alone.by_register.iter().any(|call| (call.at, call.target) == (at, target))
     };
-    let calls = calls.by_register.into_iter().filter(|call| !is_its_own(call.at, call.target));
-    calls
-        .map(|RegisterCall { at, target, depth }| CallSite { at, target, depth: depth.or(declared).unwrap_or(0) })
-        .collect()
+    let calls = execution.by_register.into_iter().filter(|call| !is_its_own(call.at, call.target));
+    let calls =
+        calls.map(|RegisterCall { at, target, depth }| CallSite { at, target, depth: depth.or(declared).unwrap_or(0) });
+    (calls.collect(), execution.words)
 }
 
 /// A call or a tail call by a register.
@@ -217,6 +224,9 @@ struct RegisterCall {
 #[derive(Default)]
 struct Execution {
     by_register: Vec<RegisterCall>,
+    /// The executed instructions, without the calls of outlined functions and the returns from them, each with the
+    /// values before it.
+    words: Vec<(u64, RegisterValues)>,
     /// The entries of the outlined functions that are being executed.
     path: Vec<u64>,
 }
@@ -228,10 +238,13 @@ impl Execution {
         let mut at = entry;
         while let Some(word) = executable.word(at) {
             match flow(word) {
-                Flow::Next => state.execute(at, word),
+                Flow::Next => {
+                    self.words.push((at, *state));
+                    state.execute(at, word);
+                }
                 Flow::Call(distance) => {
                     state.link();
-                    self.call(executable, at.wrapping_add_signed(distance), state);
+                    self.call(executable, at, at.wrapping_add_signed(distance), state);
                 }
                 Flow::CallRegister(number) => self.call_register(at, number, state),
                 // The outlined function ends with a call, after which its caller goes on.
@@ -240,26 +253,32 @@ impl Execution {
                     break;
                 }
                 Flow::Jump(distance) => {
-                    self.call(executable, at.wrapping_add_signed(distance), state);
+                    self.call(executable, at, at.wrapping_add_signed(distance), state);
                     break;
                 }
-                Flow::Condition(_) | Flow::Return | Flow::Exception(_) => break,
+                Flow::Condition(_) | Flow::Exception(_) => {
+                    self.words.push((at, *state));
+                    break;
+                }
+                Flow::Return => break,
             }
             at += 4;
         }
         self.path.pop();
     }
 
-    fn call(&mut self, executable: &Executable, target: u64, state: &mut RegisterValues) {
-        match !self.path.contains(&target) && outlined(executable, target) {
-            true => self.run(executable, target, state),
-            false => state.call(),
+    fn call(&mut self, executable: &Executable, at: u64, target: u64, state: &mut RegisterValues) {
+        if !self.path.contains(&target) && outlined(executable, target) {
+            return self.run(executable, target, state);
         }
+        self.words.push((at, *state));
+        state.call();
     }
 
     fn call_register(&mut self, at: u64, number: u8, state: &mut RegisterValues) {
         let target = constant(state.get(number));
         self.by_register.push(RegisterCall { at, target, depth: state.depth() });
+        self.words.push((at, *state));
         state.call();
     }
 }
