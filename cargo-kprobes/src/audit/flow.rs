@@ -4,6 +4,9 @@ use aarch64_kprobes::insn::{
     Indirect, Op, Reason, Verdict, classify, compare_and_branch_offset, is_floating, returns_authenticated,
 };
 
+/// The number of the link register.
+pub const LINK: u8 = 30;
+
 /// Where control goes from an instruction. Distances are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
@@ -19,7 +22,7 @@ pub enum Flow {
     JumpRegister(u8),
     /// To the function whose address is in this register, and back.
     CallRegister(u8),
-    /// Back to the caller, or to the interrupted code.
+    /// Back to the caller, by the link register, or to the interrupted code.
     Return,
     /// Into an exception, for this reason.
     Exception(&'static str),
@@ -32,9 +35,9 @@ pub fn flow(word: u32) -> Flow {
             Op::Branch { offset } => Flow::Jump(offset.into()),
             Op::BranchLink { offset } => Flow::Call(offset.into()),
             Op::BranchRegister { kind, rn } | Op::BranchAuthenticated { kind, rn, .. } => match kind {
-                Indirect::Jump => Flow::JumpRegister(rn),
                 Indirect::Call => Flow::CallRegister(rn),
-                Indirect::Return => Flow::Return,
+                Indirect::Return if rn == LINK => Flow::Return,
+                Indirect::Jump | Indirect::Return => Flow::JumpRegister(rn),
             },
             other => other.branch_offset().map_or(Flow::Next, |offset| Flow::Condition(offset.into())),
         },

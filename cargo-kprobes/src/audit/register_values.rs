@@ -9,6 +9,8 @@ use aarch64_kprobes::insn::{
     encode::compute::Binary,
 };
 
+use super::flow::LINK;
+
 /// The known value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -50,7 +52,6 @@ pub struct RegisterValues([Value; 32]);
 const SP: u8 = 31;
 const ZERO: u8 = 31;
 const FRAME_POINTER: u8 = 29;
-const LINK: u8 = 30;
 
 impl Value {
     /// Returns the value plus `bytes`.

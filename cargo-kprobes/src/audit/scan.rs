@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aarch64_kprobes::insn::{Op, Verdict, classify, is_floating};
+use aarch64_kprobes::insn::{Op, Reason, Verdict, classify, is_floating};
 
 use super::{
     executable::{Executable, Function},
-    flow::{Flow, flow},
+    flow::{Flow, LINK, flow},
     register_values::{JumpTable, RegisterValues, Value},
     waiting::{self, OutlinedWords},
 };
@@ -127,7 +127,12 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
                     body.returns |= target.is_none_or(|target| callees.returns(target));
                 }
             },
-            Flow::Return => body.returns = true,
+            Flow::Return => {
+                if let Some(target) = known_return(word, &state) {
+                    leave(&state, Some(target));
+                }
+                body.returns = true;
+            }
             Flow::Exception(_) => {}
         }
         for &target in &goes_to {
@@ -246,10 +251,10 @@ impl Execution {
                     state.link();
                     self.call(executable, at, at.wrapping_add_signed(distance), state);
                 }
-                Flow::CallRegister(number) => self.call_register(at, number, state),
+                Flow::CallRegister(number) => self.call_register(at, constant(state.get(number)), state),
                 // The outlined function ends with a call, after which its caller goes on.
                 Flow::JumpRegister(number) => {
-                    self.call_register(at, number, state);
+                    self.call_register(at, constant(state.get(number)), state);
                     break;
                 }
                 Flow::Jump(distance) => {
@@ -260,7 +265,12 @@ impl Execution {
                     self.words.push((at, *state));
                     break;
                 }
-                Flow::Return => break,
+                Flow::Return => {
+                    if let Some(target) = known_return(word, state) {
+                        self.call_register(at, Some(target), state);
+                    }
+                    break;
+                }
             }
             at += 4;
         }
@@ -275,12 +285,18 @@ impl Execution {
         state.call();
     }
 
-    fn call_register(&mut self, at: u64, number: u8, state: &mut RegisterValues) {
-        let target = constant(state.get(number));
+    fn call_register(&mut self, at: u64, target: Option<u64>, state: &mut RegisterValues) {
         self.by_register.push(RegisterCall { at, target, depth: state.depth() });
         self.words.push((at, *state));
         state.call();
     }
+}
+
+/// Returns the address that the return `word` leads to, if the function has put a known one into the link register.
+/// ERET does not return by this register.
+fn known_return(word: u32, state: &RegisterValues) -> Option<u64> {
+    let is_from_exception = matches!(classify(word), Verdict::Reject(Reason::ExceptionReturn));
+    constant(state.get(LINK)).filter(|_| !is_from_exception)
 }
 
 fn constant(value: Value) -> Option<u64> {

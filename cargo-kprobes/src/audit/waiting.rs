@@ -26,12 +26,10 @@ use aarch64_kprobes::insn::{
 
 use super::{
     executable::Executable,
-    flow::{Flow, flow},
+    flow::{Flow, LINK, flow},
     register_values::{RegisterValues, Value},
 };
 
-/// The number of the link register.
-const LINK: u8 = 30;
 /// `str x30, [sp, #-16]!` and `ldr x30, [sp], #16`, by which the outliner keeps the link register across the call of an
 /// outlined function.
 const KEEP_LINK: [u32; 2] = [0xf81f_0ffe, 0xf841_07fe];

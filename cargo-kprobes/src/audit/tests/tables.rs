@@ -1,6 +1,9 @@
 //! Jump tables: their targets are read, and a branch by a register without a table is an indirect call.
 
-use super::{audit, stacks::RET};
+use super::{
+    audit,
+    stacks::{RET, call, jump},
+};
 use crate::audit::executable::Executable;
 
 const BRK: u32 = 0xd420_0020;
@@ -76,4 +79,28 @@ fn a_call_of_an_address_that_is_known_is_no_indirect_call() {
     let found = audit(&Executable::of(&[("root", 0, &root)]), ROOT);
     let what = "which is not a function of the symbol table: assembly makes it one by `.type` and `.size`";
     assert_eq!(found, [format!("root: branches to 0x100, {what}")]);
+}
+
+#[test]
+fn a_return_to_an_address_that_is_known_is_a_call() {
+    /// `adr x8, .+0x100`, `adr x30, .+0x100`.
+    const ADDRESS: u32 = 0x1000_0808;
+    const LINK: u32 = 0x1000_081e;
+    /// `ret x8`, `retaa`, `eret`.
+    const RET_X8: u32 = 0xd65f_0100;
+    const RETAA: u32 = 0xd65f_0bff;
+    const ERET: u32 = 0xd69f_03e0;
+    let followed = ["root → callee: cannot be followed at 0x100 (callee): it generates an exception"];
+    for root in [[ADDRESS, RET_X8], [LINK, RET], [LINK, RETAA]] {
+        let executable = Executable::of(&[("root", 0, &root), ("callee", 0x100, &[BRK])]);
+        assert_eq!(audit(&executable, ROOT), followed, "{:#010x}", root[1]);
+    }
+    let found = audit(&Executable::of(&[("root", 0, &[RET_X8])]), ROOT);
+    assert_eq!(found, ["root: has an indirect call at 0x0 (root) that is not declared in [[indirect]]"]);
+    assert_eq!(audit(&Executable::of(&[("root", 0, &[LINK, ERET])]), ROOT), [""; 0]);
+    // In an outlined function, unless the call of it overwrites the link register.
+    let outlined = ("OUTLINED_FUNCTION_0", 0x200, &[RET][..]);
+    let executable = Executable::of(&[("root", 0, &[LINK, jump(0x200 - 4)]), outlined, ("callee", 0x100, &[BRK])]);
+    assert_eq!(audit(&executable, ROOT), followed);
+    assert_eq!(audit(&Executable::of(&[("root", 0, &[LINK, call(0x200 - 4), RET]), outlined]), ROOT), [""; 0]);
 }

@@ -21,6 +21,8 @@ fn control_goes_where_the_instruction_says() {
         // BLRAA x8, x9.
         (0xd73f_0909, Flow::CallRegister(8)),
         (0xd65f_03c0, Flow::Return),
+        // RET x9.
+        (0xd65f_0120, Flow::JumpRegister(9)),
         // RETAA, ERET, RETAASPPC.
         (0xd65f_0bff, Flow::Return),
         (0xd69f_03e0, Flow::Return),
