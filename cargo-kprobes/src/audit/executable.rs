@@ -5,12 +5,14 @@ use std::{
     ops::Range,
 };
 
-use aarch64_kprobes::insn::{Instruction, Op, Verdict, classify};
+use aarch64_kprobes::insn::{Instruction, Op, RegisterAccess, Registers, Verdict, classify};
 use anyhow::{Context, Result, anyhow, ensure};
 use object::{
     Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf,
     read::elf::{ElfFile64, FileHeader},
 };
+
+use super::flow::{Flow, flow};
 
 /// The symbols of `linker.ld` for the bounds of the region in which no probe is accepted.
 const REGION: [&str; 2] = ["__kprobes_text_start", "__kprobes_text_end"];
@@ -148,6 +150,17 @@ impl Executable {
     }
 }
 
+/// Whether control can go from the instruction `word` to the next with the same value in the register `rd`. A called
+/// function preserves some registers (AAPCS64, section 6.1.1).
+fn keeps(word: u32, rd: u8) -> bool {
+    match flow(word) {
+        Flow::Next => !RegisterAccess::of(word).may_write(word).intersects(Registers::x(rd)),
+        Flow::Condition(_) => true,
+        Flow::Call(_) | Flow::CallRegister(_) => (19..=29).contains(&rd),
+        Flow::Jump(_) | Flow::JumpRegister(_) | Flow::Return | Flow::Exception(_) => false,
+    }
+}
+
 /// Returns the addresses that pairs of ADRP and ADD (immediate), and ADR, compute in `text`.
 fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
     /// The largest distance between the two of a pair, in instructions.
@@ -160,13 +173,18 @@ fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
             Verdict::Simulate(Op::Address { offset, .. }) => found.push(at.wrapping_add_signed(offset.into())),
             Verdict::Simulate(Op::AddressOfPage { rd, offset }) => {
                 let page = (at & !0xfff).wrapping_add_signed(offset);
-                let sum = |word: &u32| match Instruction::decode(*word)? {
-                    Instruction::AddImmediate { rn, addend: addend @ 0..0x1000, .. } if rn == rd => {
-                        Some(page.wrapping_add_signed(addend))
+                for &word in words[index + 1..].iter().take(APART) {
+                    if let Some(Instruction::AddImmediate { rn, addend: addend @ 0..0x1000, .. }) =
+                        Instruction::decode(word)
+                        && rn == rd
+                    {
+                        found.push(page.wrapping_add_signed(addend));
+                        break;
                     }
-                    _ => None,
-                };
-                found.extend(words[index + 1..].iter().take(APART).find_map(sum));
+                    if !keeps(word, rd) {
+                        break;
+                    }
+                }
             }
             _ => {}
         }
@@ -176,7 +194,8 @@ fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
 
 #[cfg(test)]
 impl Executable {
-    /// Creates an executable of these functions, each with its address and its words. All of them are in the region.
+    /// Creates an executable of these functions, each with its address and its words. All of them are in the region,
+    /// and each is a section.
     pub fn of(functions: &[(&str, u64, &[u32])]) -> Self {
         let mut executable = Self {
             sections: BTreeMap::new(),
@@ -189,8 +208,9 @@ impl Executable {
         for &(name, start, words) in functions {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let range = start..start + bytes.len() as u64;
-            executable.functions.insert(start, Function { range, names: vec![name.to_owned()] });
             executable.sections.insert(start, bytes);
+            executable.objects.extend(objects(&executable.sections, range.clone()));
+            executable.functions.insert(start, Function { range, names: vec![name.to_owned()] });
         }
         executable
     }

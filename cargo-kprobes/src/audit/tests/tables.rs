@@ -61,6 +61,29 @@ fn a_table_ends_where_something_else_begins() {
 }
 
 #[test]
+fn an_object_begins_at_an_address_that_is_computed() {
+    /// `adrp x8, 0x1000` at 0x2000, `add x8, x8, #2`.
+    const PAGE: u32 = 0xf0ff_ffe8;
+    const ADD: u32 = 0x9100_0908;
+    const NOP: u32 = 0xd503_201f;
+    let root = [TABLE, BASE, 0x3868_692b, 0x8b0b_094a, BRANCH, RET, RET, BRK, BRK];
+    let found = |words: &[u32]| {
+        let executable = Executable::of(&[("root", 0, &root), ("other", 0x2000, words)]);
+        audit(&executable.with_data(0x1000, &[0, 1, 2, 200]), &format!("{ROOT}[elsewhere]\nother = \"test\"\n"))
+    };
+    assert_eq!(found(&[PAGE, ADD, RET]), [""; 0]);
+    assert_eq!(found(&[PAGE, NOP, NOP, NOP, ADD, RET]), [""; 0]);
+    // cbz x0, .+8: the addition is executed if the branch is not taken.
+    assert_eq!(found(&[PAGE, 0xb400_0040, ADD, RET]), [""; 0]);
+    // ldr x8, [x8]; mov x8, xzr; bl .+4, which may change x8; b .+8; ret.
+    for between in [0xf940_0108, 0xaa1f_03e8, call(4), jump(8), RET] {
+        assert_eq!(found(&[PAGE, between, ADD, RET]), [TRAP], "{between:#010x}");
+    }
+    // adrp x19, 0x1000; bl .+4; add x19, x19, #2.
+    assert_eq!(found(&[0xf0ff_fff3, call(4), 0x9100_0a73, RET]), [""; 0]);
+}
+
+#[test]
 fn a_branch_by_anything_else_is_an_indirect_call() {
     let undeclared = "root: has an indirect call at 0x10 (root+0x10) that is not declared in [[indirect]]";
     // ldr x10, [x9]: a pointer from memory.
