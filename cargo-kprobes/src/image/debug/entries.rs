@@ -17,6 +17,9 @@ use super::location::{self, Location, Piece};
 /// The number of an entry.
 pub type Index = usize;
 
+/// The longest chain of entries that complete one another: a copy, a definition and a declaration.
+const ENTRIES_MAX: usize = 3;
+
 /// The needed parts of a debugging information entry (DWARF 4, section 2.1).
 #[derive(Default)]
 pub struct DebugEntry<'a> {
@@ -209,11 +212,20 @@ impl<'a> Entries<'a> {
         self.at(self[of].origin?)
     }
 
+    /// Returns an entry and the entries that complete it, in the order in which they refer to each other.
+    fn completing(&self, of: Index) -> impl Iterator<Item = Index> {
+        iter::successors(Some(of), |&entry| self.origin(entry)).take(ENTRIES_MAX)
+    }
+
+    /// Returns the last of the entries that complete this one: the declaration of a function. It is the entry itself if
+    /// it is complete.
+    pub fn declaration(&self, of: Index) -> Index {
+        self.completing(of).last().unwrap_or(of)
+    }
+
     /// Returns the first result of `get` for an entry and the entries that complete it.
     pub fn inherited<T>(&self, of: Index, get: impl Fn(&DebugEntry<'a>) -> Option<T>) -> Option<T> {
-        /// The longest chain of entries that complete one another: a copy, a definition and a declaration.
-        const ENTRIES_MAX: usize = 3;
-        iter::successors(Some(of), |&entry| self.origin(entry)).take(ENTRIES_MAX).find_map(|entry| get(&self[entry]))
+        self.completing(of).find_map(|entry| get(&self[entry]))
     }
 
     /// Returns the type of an entry. `None` if it has none, like a function that returns nothing.
@@ -244,7 +256,7 @@ impl<'a> Entries<'a> {
     /// Returns how many parameters the declaration of a function has. `None` if it has no declaration apart from its
     /// code.
     pub fn declared_parameters(&self, of: Index) -> Option<usize> {
-        let declaration = iter::successors(self.origin(of), |&entry| self.origin(entry)).last()?;
+        let declaration = Some(self.declaration(of)).filter(|&declaration| declaration != of)?;
         let all: Vec<Index> = self.children(declaration, gimli::DW_TAG_formal_parameter).collect();
         (all.iter().all(|&one| self[one].name.is_none())).then_some(all.len())
     }

@@ -48,6 +48,19 @@ pub enum Piece {
 
 /// Decodes an expression.
 pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location {
+    decode_at(expression, encoding, Moment::Now)
+}
+
+/// When an expression holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// Where its location is used.
+    Now,
+    /// At the entry of the function.
+    Entry,
+}
+
+fn decode_at(expression: Expression<Bytes<'_>>, encoding: Encoding, moment: Moment) -> Location {
     let mut operations = expression.operations(encoding);
     let (mut parts, mut piece) = (Vec::new(), None);
     loop {
@@ -71,14 +84,16 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
             (Operation::Deref { size: 8, space: false, .. }, Some(Piece::Frame(offset))) => Piece::FrameAddress(offset),
             (Operation::UnsignedConstant { value }, None) => Piece::Constant(value),
             (Operation::SignedConstant { value }, None) => Piece::Constant(value.cast_unsigned()),
-            (Operation::EntryValue { expression }, None) => match decode(Expression(expression), encoding) {
-                Location::Parts(parts) => match parts.as_slice() {
-                    // An address, unless `DW_OP_stack_value` follows.
-                    [(Piece::Register(register), 0)] => Piece::EntryMemory(*register, 0),
-                    _ => Piece::Other,
-                },
-                Location::Other => Piece::Other,
-            },
+            (Operation::EntryValue { expression }, None) if moment == Moment::Now => {
+                match decode_at(Expression(expression), encoding, Moment::Entry) {
+                    Location::Parts(parts) => match parts.as_slice() {
+                        // An address, unless `DW_OP_stack_value` follows.
+                        [(Piece::Register(register), 0)] => Piece::EntryMemory(*register, 0),
+                        _ => Piece::Other,
+                    },
+                    Location::Other => Piece::Other,
+                }
+            }
             (Operation::PlusConstant { value }, Some(Piece::EntryMemory(register, offset))) => {
                 Piece::EntryMemory(register, offset.wrapping_add_unsigned(value))
             }
@@ -177,10 +192,30 @@ mod tests {
         // `DW_OP_GNU_entry_value` of x2, as a value and as an address.
         assert_eq!(decoded(&[0xf3, 0x01, 0x52, 0x9f]), one(Piece::Entry(2)));
         assert_eq!(decoded(&[0xf3, 0x01, 0x52]), one(Piece::EntryMemory(2, 0)));
+        assert_eq!(decoded(&[0xf3, 0x03, 0xf3, 0x01, 0x52]), one(Piece::Other), "the entry has no entry");
         // Nowhere, and x0: only the length of a string.
         let parts = vec![(Piece::Lost, 8), (Piece::Register(0), 8)];
         assert_eq!(decoded(&[0x93, 0x08, 0x50, 0x93, 0x08]), Location::Parts(parts));
         assert_eq!(decoded(&[0x93, 0x08, 0x50]), Location::Other);
         assert_eq!(decoded(&[0x10]), Location::Other, "it is cut");
+    }
+
+    #[test]
+    fn expressions_that_are_nested_deeply_are_decoded() {
+        // From its end: x2, in one `DW_OP_GNU_entry_value` in the other.
+        let mut reversed = vec![0x52];
+        for _ in 0..100_000 {
+            let mut length = reversed.len();
+            let mut number = Vec::new();
+            while length >= 0x80 {
+                number.push(length as u8 | 0x80);
+                length >>= 7;
+            }
+            number.push(length as u8);
+            reversed.extend(number.iter().rev());
+            reversed.push(0xf3);
+        }
+        reversed.reverse();
+        assert_eq!(decoded(&reversed), Location::Parts(vec![(Piece::Other, 0)]));
     }
 }

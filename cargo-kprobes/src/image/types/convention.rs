@@ -20,7 +20,7 @@
 use kprobes_types::{Source, Unknown, ValuePart, ValuePlace};
 
 use super::super::debug::{Index, Location, Piece};
-use super::layout::Layouts;
+use super::layout::{Layouts, NESTED_MAX};
 
 /// The number of registers that arguments are passed in.
 const REGISTERS: u32 = 8;
@@ -329,6 +329,12 @@ fn elsewhere(range: &std::ops::Range<u64>, address: u64) -> Unknown {
 
 /// Returns the kind of a type's values to the compiler (`rustc_abi::layout`). `None` if its layout does not tell.
 fn passing(layouts: &Layouts<'_>, of: Index) -> Option<Passing> {
+    passing_within(layouts, of, NESTED_MAX)
+}
+
+/// Returns the same as [`passing`] if types are nested no deeper than `depth`.
+fn passing_within(layouts: &Layouts<'_>, of: Index, depth: usize) -> Option<Passing> {
+    let depth = depth.checked_sub(1)?;
     let entries = layouts.entries;
     let bytes = layouts.size(of)?;
     if bytes == 0 {
@@ -345,8 +351,8 @@ fn passing(layouts: &Layouts<'_>, of: Index) -> Option<Passing> {
         // Whether it is a number depends on all its fields. Up to 8 bytes are in a register in either case.
         gimli::DW_TAG_union_type if bytes <= 8 => Passing::Memory(bytes),
         gimli::DW_TAG_structure_type => match entries.children(of, gimli::DW_TAG_variant_part).next() {
-            None => fields(layouts, &layouts.members(of), bytes, layouts.alignment(of)?)?,
-            Some(part) => variants(layouts, part, bytes, layouts.alignment(of)?)?,
+            None => fields(layouts, &layouts.members(of), bytes, layouts.alignment(of)?, depth)?,
+            Some(part) => variants(layouts, part, bytes, layouts.alignment(of)?, depth)?,
         },
         _ => return None,
     })
@@ -365,16 +371,18 @@ fn filled(layouts: &Layouts<'_>, members: &[Index]) -> Option<Vec<(u64, Index)>>
     Some(all)
 }
 
-/// Returns the kind of a struct with these members, this size and alignment.
-fn fields(layouts: &Layouts<'_>, members: &[Index], bytes: u64, alignment: u64) -> Option<Passing> {
+/// Returns the kind of a struct with these members, this size and alignment. Its members are nested no deeper than
+/// `depth`.
+fn fields(layouts: &Layouts<'_>, members: &[Index], bytes: u64, alignment: u64, depth: usize) -> Option<Passing> {
     let memory = Some(Passing::Memory(bytes));
     match *filled(layouts, members)?.as_slice() {
-        [(0, of)] if layouts.size(of)? == bytes && layouts.alignment(of)? == alignment => passing(layouts, of),
+        [(0, of)] if layouts.size(of)? == bytes && layouts.alignment(of)? == alignment => {
+            passing_within(layouts, of, depth)
+        }
         [(first, one), (second, other)] => {
-            let (Passing::Scalar(one), Passing::Scalar(other)) = (passing(layouts, one)?, passing(layouts, other)?)
-            else {
-                return memory;
-            };
+            // The second is not followed in vain: pairs of pairs would take twice as long at each level.
+            let Passing::Scalar(one) = passing_within(layouts, one, depth)? else { return memory };
+            let Passing::Scalar(other) = passing_within(layouts, other, depth)? else { return memory };
             let is_pair = first == 0 && pair(one, other) == (second, bytes, alignment);
             if is_pair { Some(Passing::Pair(one, other, second)) } else { memory }
         }
@@ -389,8 +397,8 @@ fn pair(one: Scalar, other: Scalar) -> (u64, u64, u64) {
     (offset, (offset + other.bytes).next_multiple_of(alignment), alignment)
 }
 
-/// Returns the kind of an enum with fields, of this size and alignment.
-fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64) -> Option<Passing> {
+/// Returns the kind of an enum with fields, of this size and alignment. Its fields are nested no deeper than `depth`.
+fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64, depth: usize) -> Option<Passing> {
     let entries = layouts.entries;
     let memory = Some(Passing::Memory(bytes));
     let mut all = Vec::new();
@@ -401,7 +409,7 @@ fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64) -> O
     }
     let Some(tag) = entries.tag_member(part) else {
         return match all.as_slice() {
-            [(_, members)] => fields(layouts, members, bytes, alignment),
+            [(_, members)] => fields(layouts, members, bytes, alignment, depth),
             _ => None,
         };
     };
@@ -411,7 +419,7 @@ fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64) -> O
         // The tag uses values that this variant's field never has. Other variants have their fields beside it, or none.
         let mut others = all.iter().filter(|(value, _)| value.is_some());
         let is_alone = others.all(|(_, members)| filled(layouts, members).is_some_and(|all| all.is_empty()));
-        return if is_alone { fields(layouts, members, bytes, alignment) } else { memory };
+        return if is_alone { fields(layouts, members, bytes, alignment, depth) } else { memory };
     }
     if tag_offset == 0 && tag.bytes == bytes {
         return Some(Passing::Scalar(tag));
@@ -421,7 +429,7 @@ fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64) -> O
     for (_, members) in &all {
         match filled(layouts, members)?.as_slice() {
             [] => {}
-            &[(offset, of)] => match passing(layouts, of)? {
+            &[(offset, of)] => match passing_within(layouts, of, depth)? {
                 Passing::Scalar(number) if common.is_none_or(|known| known == (offset, number)) => {
                     common = Some((offset, number));
                 }

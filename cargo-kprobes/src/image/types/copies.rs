@@ -30,8 +30,7 @@ impl InlinedFunctions {
         if let Some(&number) = self.known.get(&entry) {
             return number;
         }
-        let declaration = std::iter::successors(Some(entry), |&entry| entries.origin(entry)).take(3).last();
-        let module = entries.module(declaration.unwrap_or(entry));
+        let module = entries.module(entries.declaration(entry));
         if LEFT_OUT.contains(&module.split("::").next().unwrap_or("")) {
             self.known.insert(entry, None);
             return None;

@@ -40,15 +40,18 @@ impl FunctionVariables<'_> {
     /// inlined, LLVM leaves out the blocks without instructions (`LexicalScopes`), so the locals of these hide none.
     pub fn add_block(&mut self, layouts: &mut Layouts<'_>, block: Index, scope: &[Range<u32>]) {
         let entries = layouts.entries;
-        for local in entries.children(block, gimli::DW_TAG_variable) {
-            self.add(layouts, local, false, scope);
-        }
-        for inner in entries.children(block, gimli::DW_TAG_lexical_block) {
-            let scope = self.scope(entries, inner, &[]);
-            // A block without instructions is the scope of nothing.
-            if !scope.is_empty() {
-                self.add_block(layouts, inner, &scope);
+        // Blocks can be nested as deep as there are entries.
+        let mut blocks = vec![(block, scope.to_vec())];
+        while let Some((block, scope)) = blocks.pop() {
+            for local in entries.children(block, gimli::DW_TAG_variable) {
+                self.add(layouts, local, false, &scope);
             }
+            let inner = entries.children(block, gimli::DW_TAG_lexical_block);
+            let inner = inner.map(|inner| (inner, self.scope(entries, inner, &[])));
+            // A block without instructions is the scope of nothing.
+            let mut inner: Vec<_> = inner.filter(|(_, scope)| !scope.is_empty()).collect();
+            inner.reverse();
+            blocks.extend(inner);
         }
     }
 

@@ -16,6 +16,9 @@ pub struct Layouts<'a> {
 }
 
 const STRUCT: DwTag = gimli::DW_TAG_structure_type;
+/// How deep types are followed into each other: the elements of arrays, and the members of structs. In damaged
+/// information, a type may contain itself.
+pub const NESTED_MAX: usize = 64;
 
 impl<'a> Layouts<'a> {
     pub fn new(entries: &'a Entries<'a>) -> Self {
@@ -59,30 +62,49 @@ impl<'a> Layouts<'a> {
     /// Returns the name that a type is shown by. Arrays have none in the debugging information.
     fn short_name(&self, entry: Index) -> String {
         let entries = self.entries;
-        match (entries[entry].tag, entries.type_of(entry), self.count(entry)) {
-            (Some(gimli::DW_TAG_array_type), Some(element), Some(count)) => {
-                format!("[{}; {count}]", self.short_name(element))
-            }
-            _ => shortened(&entries.name(entry)),
+        let (mut of, mut counts) = (entry, Vec::new());
+        while entries[of].tag == Some(gimli::DW_TAG_array_type)
+            && counts.len() < NESTED_MAX
+            && let (Some(element), Some(count)) = (entries.type_of(of), self.count(of))
+        {
+            counts.push(count);
+            of = element;
         }
+        let name = shortened(&entries.name(of));
+        counts.iter().rev().fold(name, |name, count| format!("[{name}; {count}]"))
+    }
+
+    /// Returns the type of the elements of an array that are no arrays themselves, and the arrays around it, from the
+    /// outermost on. A type that is no array is the element of none. `None` if there is no such type.
+    fn element(&self, of: Index) -> Option<(Index, Vec<Index>)> {
+        let entries = self.entries;
+        let (mut of, mut arrays) = (of, Vec::new());
+        while entries[of].tag == Some(gimli::DW_TAG_array_type) {
+            if arrays.len() == NESTED_MAX {
+                return None;
+            }
+            arrays.push(of);
+            of = entries.type_of(of)?;
+        }
+        Some((of, arrays))
     }
 
     /// Returns the size of a type in bytes.
     pub fn size(&self, entry: Index) -> Option<u64> {
-        let entries = self.entries;
-        match entries[entry].tag? {
-            gimli::DW_TAG_pointer_type => Some(8),
-            gimli::DW_TAG_array_type => self.size(entries.type_of(entry)?)?.checked_mul(self.count(entry)?),
-            _ => entries[entry].size,
-        }
+        let (element, arrays) = self.element(entry)?;
+        let size = match self.entries[element].tag? {
+            gimli::DW_TAG_pointer_type => 8,
+            _ => self.entries[element].size?,
+        };
+        arrays.iter().rev().try_fold(size, |size, &array| size.checked_mul(self.count(array)?))
     }
 
     /// Returns the alignment of a type in bytes.
     pub fn alignment(&self, entry: Index) -> Option<u64> {
         let entries = self.entries;
+        let (entry, _) = self.element(entry)?;
         match entries[entry].tag? {
             gimli::DW_TAG_pointer_type => Some(8),
-            gimli::DW_TAG_array_type => self.alignment(entries.type_of(entry)?),
             gimli::DW_TAG_base_type => Some(entries[entry].size?.max(1)),
             gimli::DW_TAG_enumeration_type => entries[entry].alignment.or(entries[entry].size).map(|size| size.max(1)),
             _ => entries[entry].alignment,
@@ -272,12 +294,15 @@ impl<'a> Layouts<'a> {
             ("core::sync::atomic" | "core::num::nonzero" | "core::num::wrapping" | "core::num::saturating", of)
                 if of.starts_with("Atomic") || matches!(of, "NonZero" | "Wrapping" | "Saturating") =>
             {
-                let (mut at, mut of) = (0, entry);
-                while entries[of].tag == Some(STRUCT) {
+                let (mut at, mut of) = (0_u64, entry);
+                for _ in 0..NESTED_MAX {
+                    if entries[of].tag != Some(STRUCT) {
+                        return Some(TypeKind::Wrapper { target: self.number(Some(of), pending), at: small(at)? });
+                    }
                     let only = self.only(of)?;
-                    (at, of) = (at + entries[only].offset, entries.type_of(only)?);
+                    (at, of) = (at.checked_add(entries[only].offset)?, entries.type_of(only)?);
                 }
-                Some(TypeKind::Wrapper { target: self.number(Some(of), pending), at: small(at)? })
+                None
             }
             _ => None,
         }

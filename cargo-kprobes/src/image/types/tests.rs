@@ -26,6 +26,10 @@ const ABBREVIATIONS: &[u8] = &[
     11, 0x0b, 1, 0, 0, // A block.
     12, 0x2e, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // A function at addresses that was also inlined.
     13, 0x0b, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // A block of it.
+    14, 0x01, 1, 0x49, 0x13, 0, 0, // An array: the type of its elements.
+    15, 0x21, 0, 0x37, 0x0b, 0, 0, // Their number.
+    16, 0x13, 1, 0x03, 0x08, 0x0b, 0x0b, 0x88, 0x01, 0x0b, 0, 0, // A struct: name, size, alignment.
+    17, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x38, 0x0b, 0, 0, // A member: name, type, offset.
     0,
 ];
 
@@ -43,6 +47,11 @@ impl Unit {
 
     fn end(&mut self) {
         self.0.push(0);
+    }
+
+    /// Returns the offset of the next entry.
+    fn position(&self) -> [u8; 4] {
+        (self.0.len() as u32).to_le_bytes()
     }
 
     /// Returns what the table has of a function at `START`.
@@ -168,4 +177,104 @@ fn a_local_of_a_block_without_instructions_hides_none() {
     let contents = unit.contents();
     let inner_scope = std::iter::once(0x20..0x30).collect();
     assert_eq!(locals(&contents), [("value", vec![], true), ("other", vec![], true), ("value", inner_scope, true)]);
+}
+
+/// Returns the contents of a table for a function with an argument and a local of the type that `add` adds.
+fn with_type(add: impl FnOnce(&mut Unit) -> [u8; 4]) -> Contents {
+    let mut unit = Unit(vec![0; 11]);
+    unit.add(1, &[]);
+    let of = add(&mut unit);
+    unit.add(7, &[b"main\0", &START.to_le_bytes(), &0x80_u32.to_le_bytes(), &[1, 0x6d]]);
+    unit.add(5, &[b"argument\0", &of]);
+    unit.add(6, &[b"local\0", &of]);
+    unit.end();
+    unit.end();
+    unit.contents()
+}
+
+#[test]
+fn a_type_that_contains_itself_is_read() {
+    let array = |unit: &mut Unit| {
+        let own = unit.position();
+        unit.add(14, &[&own]);
+        unit.add(15, &[&[3]]);
+        unit.end();
+        own
+    };
+    let in_itself = |name: &'static [u8], offsets: &'static [u8]| {
+        move |unit: &mut Unit| {
+            let own = unit.position();
+            unit.add(16, &[name, &[8, 8]]);
+            for &offset in offsets {
+                unit.add(17, &[b"inner\0", &own, &[offset]]);
+            }
+            unit.end();
+            own
+        }
+    };
+    let atomic = |unit: &mut Unit| {
+        for module in [&b"core\0"[..], b"sync\0", b"atomic\0"] {
+            unit.add(3, &[module]);
+        }
+        let own = in_itself(b"AtomicLoop\0", &[0])(unit);
+        (0..3).for_each(|_| unit.end());
+        own
+    };
+    let all = [
+        with_type(array),
+        with_type(in_itself(b"Loop\0", &[0])),
+        with_type(in_itself(b"Pair\0", &[0, 8])),
+        with_type(atomic),
+    ];
+    for contents in all {
+        let [main] = contents.functions.as_slice() else { panic!("{:?}", contents.functions) };
+        let [argument] = main.arguments.as_slice() else { panic!("{:?}", main.arguments) };
+        assert_eq!(argument.place, ValuePlace::Unknown(Unknown::Layout), "{:?}", contents.types[argument.of]);
+    }
+}
+
+#[test]
+fn pairs_of_pairs_take_no_longer_at_each_level() {
+    let contents = with_type(|unit| {
+        let mut of = unit.add(2, &[b"u8\0", &[1, 7]]);
+        for _ in 0..50 {
+            let members = of;
+            of = unit.add(16, &[b"Pair\0", &[2, 1]]);
+            unit.add(17, &[b"one\0", &members, &[0]]);
+            unit.add(17, &[b"other\0", &members, &[1]]);
+            unit.end();
+        }
+        of
+    });
+    assert_eq!(contents.functions.len(), 1);
+}
+
+#[test]
+fn a_function_that_completes_itself_is_read() {
+    let mut unit = Unit(vec![0; 11]);
+    unit.add(1, &[]);
+    let own = unit.position();
+    unit.add(12, &[&own, &START.to_le_bytes(), &0x80_u32.to_le_bytes()]);
+    unit.end();
+    unit.end();
+    let contents = unit.contents();
+    assert_eq!(contents.functions.iter().map(|function| function.address).collect::<Vec<_>>(), [START]);
+}
+
+#[test]
+fn locals_of_blocks_that_are_nested_deeply_are_read() {
+    const DEPTH: usize = 50_000;
+    let mut unit = Unit(vec![0; 11]);
+    let (at, length) = (START.to_le_bytes(), 0x80_u32.to_le_bytes());
+    unit.add(1, &[]);
+    let number = unit.add(2, &[b"u64\0", &[8, 7]]);
+    let step = unit.add(4, &[b"step\0"]);
+    unit.end();
+    unit.add(12, &[&step, &at, &length]);
+    for _ in 0..DEPTH {
+        unit.add(13, &[&step, &at, &length]);
+    }
+    unit.add(6, &[b"inner\0", &number]);
+    (0..DEPTH + 2).for_each(|_| unit.end());
+    assert_eq!(locals(&unit.contents()), [("inner", vec![], false)]);
 }
