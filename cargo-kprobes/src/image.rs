@@ -186,10 +186,12 @@ fn fill(program: &mut [u8], wanted: Tables) -> Result<Filled> {
     let start = file.symbol_by_name("__kprobes_tables_start").map(|symbol| symbol.address());
     let start = start.context("it has no room for them: write `INCLUDE kprobes-tables.x` in its linker script")?;
     let end = address_of(&file, "__kprobes_tables_end")?;
+    let room = end.checked_sub(start).context("its __kprobes_tables_end is before its __kprobes_tables_start")?;
+    let room = usize::try_from(room)?;
     let place = file.segments().find_map(|segment| {
         let (at, length) = segment.file_range();
         let offset = start.checked_sub(segment.address())?;
-        (end.checked_sub(segment.address())? <= length).then_some(at + offset)
+        if end.checked_sub(segment.address())? <= length { at.checked_add(offset) } else { None }
     });
     let place = usize::try_from(place.context("none of its segments contains the section .kprobes.tables")?)?;
     // The tables describe the addresses from here on. A part of the kernel that runs elsewhere, for example before the
@@ -203,7 +205,6 @@ fn fill(program: &mut [u8], wanted: Tables) -> Result<Filled> {
     let mut tables = symbols(&file, base, &copies)?;
     tables.resize(tables.len().next_multiple_of(4), 0);
     tables.extend(types.unwrap_or_default());
-    let room = usize::try_from(end - start)?;
     ensure!(
         tables.len() <= room,
         "the tables have {} bytes, but the room for them has {room}: set `__kprobes_tables_size = {:#x};` in the \
@@ -211,9 +212,11 @@ fn fill(program: &mut [u8], wanted: Tables) -> Result<Filled> {
         tables.len(),
         tables.len().next_multiple_of(PAGE)
     );
-    let (length, place) = (tables.len(), place..place + room);
-    tables.resize(room, 0);
-    program.get_mut(place).context("it is truncated")?.copy_from_slice(&tables);
+    let length = tables.len();
+    let place = program.get_mut(place..place.saturating_add(room)).context("it is truncated")?;
+    let (filled, rest) = place.split_at_mut(length);
+    filled.copy_from_slice(&tables);
+    rest.fill(0);
     Ok(Filled { length, room, has_types })
 }
 
@@ -348,7 +351,8 @@ fn data_in_text(file: &ElfFile64<'_>) -> Result<Vec<Range<u64>>> {
         }
         // If both are at one address, no data lies between them: the instructions count.
         marks.sort_unstable_by_key(|&(address, is_data)| (address, !is_data));
-        let ends = marks.iter().skip(1).map(|&(address, _)| address).chain([section.address() + section.size()]);
+        let ends =
+            marks.iter().skip(1).map(|&(address, _)| address).chain([section.address().saturating_add(section.size())]);
         data.extend(marks.iter().zip(ends).filter(|((_, is_data), _)| *is_data).map(|(&(start, _), end)| start..end));
     }
     Ok(data)

@@ -19,7 +19,7 @@ const REGION: [&str; 2] = ["__kprobes_text_start", "__kprobes_text_end"];
 /// The symbols for the bounds of the part of the region that has the handlers of probes.
 const HANDLERS: [&str; 2] = ["__kprobes_handlers_start", "__kprobes_handlers_end"];
 
-/// A function: the range of a symbol of type `STT_FUNC` with a size.
+/// A function: the range of a symbol of type `STT_FUNC` with a size, within its section.
 #[derive(Debug)]
 pub struct Function {
     /// The virtual addresses of its instructions.
@@ -74,7 +74,8 @@ impl Executable {
             if sh_flags.contains(elf::SHF_ALLOC) && !data.is_empty() {
                 sections.insert(section.address(), data.to_vec());
                 if sh_flags.contains(elf::SHF_EXECINSTR) {
-                    executable.push(section.address()..section.address() + section.size());
+                    let end = section.address().checked_add(section.size());
+                    executable.push(section.address()..end.context("a section extends past the last address")?);
                 }
             }
         }
@@ -84,9 +85,9 @@ impl Executable {
             let name = symbol.name().context("the name of a symbol is not valid")?;
             let start = symbol.address();
             if symbol.kind() == SymbolKind::Text && symbol.size() != 0 {
-                if executable.iter().any(|section| section.contains(&start)) {
+                if let Some(section) = executable.iter().find(|section| section.contains(&start)) {
                     let name = format!("{:#}", rustc_demangle::demangle(name));
-                    let end = start + symbol.size();
+                    let end = start.saturating_add(symbol.size()).min(section.end);
                     let function = functions.entry(start).or_insert(Function { range: start..end, names: Vec::new() });
                     function.range.end = function.range.end.max(end);
                     function.names.push(name);

@@ -4,6 +4,7 @@ use anyhow::Result;
 use kprobes_symbols::SymbolTable;
 
 use super::{Tables, contents, fill, parse, with_tables};
+use crate::audit::Executable;
 
 const START: u64 = 0xffff_ffc0_0000_0000;
 const TEXT_SECTION: u16 = 1;
@@ -231,6 +232,40 @@ fn tables_are_filled_in_where_there_is_room_for_them() {
     elf.symbols.clear();
     let error = fill(&mut elf.elf(), Tables::All).unwrap_err().to_string();
     assert_eq!(error, "it has no symbols: fill in its tables before you strip it");
+}
+
+#[test]
+fn damaged_room_for_tables_is_an_error() {
+    let mut elf = ElfBuilder::new();
+    elf.segments[1] = (START + 0x1000, vec![0x22; 0x800], 0x800);
+    elf.symbols.push(("__kprobes_tables_start", 0, DATA_SECTION, START + 0x1700, 0));
+    elf.symbols.push(("__kprobes_tables_end", 0, DATA_SECTION, START + 0x1100, 0));
+    let error = fill(&mut elf.elf(), Tables::Symbols).unwrap_err().to_string();
+    assert_eq!(error, "its __kprobes_tables_end is before its __kprobes_tables_start");
+    // The room is not in the file: the length of the second segment in the file, at 32 in its header.
+    elf.symbols.last_mut().unwrap().3 = START + (1 << 37);
+    let mut program = elf.elf();
+    program[64 + 56 + 32..][..8].copy_from_slice(&(1_u64 << 37).to_le_bytes());
+    assert_eq!(fill(&mut program, Tables::Symbols).unwrap_err().to_string(), "it is truncated");
+}
+
+#[test]
+fn a_function_ends_with_its_section_at_the_latest() {
+    let mut elf = ElfBuilder::new();
+    elf.symbols.push(("__kprobes_text_start", 0, TEXT_SECTION, START, 0));
+    elf.symbols.push(("__kprobes_text_end", 0, TEXT_SECTION, START, 0));
+    for size in [1 << 44, u64::MAX] {
+        elf.symbols[3].4 = size;
+        let executable = Executable::parse(&elf.elf()).unwrap();
+        let function = executable.function(START + 0x50).expect("a function");
+        assert_eq!((function.name(), function.range.clone()), ("memcpy", START + 0x50..START + 0x80));
+    }
+    // The address of the first section, at 16 in its header, which is the second of five.
+    let mut program = elf.elf();
+    let header = program.len() - 4 * 64;
+    program[header + 16..][..8].copy_from_slice(&(u64::MAX - 8).to_le_bytes());
+    let error = Executable::parse(&program).unwrap_err().to_string();
+    assert_eq!(error, "a section extends past the last address");
 }
 
 #[test]
