@@ -291,6 +291,8 @@ const fn hint(number: u32) -> RegisterAccess {
         7 | 24..=31 => RegisterAccess::NONE.reads(LINK).writes(LINK),
         // PACIA1716, PACIB1716, AUTIA1716, AUTIB1716.
         8 | 10 | 12 | 14 => RegisterAccess::NONE.reads(Registers::from_to(16, 17)).writes(Registers::x(17)),
+        // PACM: the next instruction may read x16, which its own word does not name.
+        39 => RegisterAccess::UNKNOWN,
         // CHKFEAT.
         40 => RegisterAccess::NONE.reads(Registers::x(16)),
         _ => RegisterAccess::NONE,

@@ -123,8 +123,8 @@ fn what_is_read_is_told_from_what_is_written() {
         let access = RegisterAccess::of(word);
         assert_eq!((&*shown(access.reads), &*shown(access.writes)), (reads, writes), "{word:#010x}");
     }
-    // svc #0; brk #1; udf #0; hint #127.
-    for word in [0xd400_0001, 0xd420_0020, 0, 0xd503_2fff] {
+    // svc #0; brk #1; udf #0; hint #127; pacm.
+    for word in [0xd400_0001, 0xd420_0020, 0, 0xd503_2fff, 0xd503_24ff] {
         assert_eq!(RegisterAccess::of(word), RegisterAccess::UNKNOWN, "{word:#010x}");
     }
 }
