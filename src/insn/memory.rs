@@ -45,13 +45,15 @@ pub(super) const fn signed(word: u32, low: u32, length: u32) -> i64 {
     ((word << (32 - low - length)).cast_signed() >> (32 - length)) as i64
 }
 
-/// Returns whether the word is an exclusive access, and which (C4.1.88, load/store exclusive).
+/// Returns whether the word is an exclusive access, and which (C4.1.88, load/store exclusive), with the unprivileged ones
+/// of FEAT_LSUI.
 #[inline(always)]
 #[must_use]
 pub const fn exclusive(word: u32) -> Option<Exclusive> {
     let is_group = word & 0x3f80_0000 == 0x0800_0000;
+    let is_unprivileged = word & 0xbfa0_7c00 == 0x8900_7c00;
     // With o1 set and a size below 32 bits, the word is a CASP.
-    if !is_group || bit(word, 21) && !bit(word, 31) {
+    if !is_unprivileged && (!is_group || bit(word, 21) && !bit(word, 31)) {
         return None;
     }
     Some(if bit(word, 22) { Exclusive::Load } else { Exclusive::Store { status: field(word, 20, 16) as u8 } })
@@ -78,6 +80,16 @@ impl MemoryAccess {
                 (false, true) if bit(word, 31) => at(base, 8 << (size & 1), is_load, !is_load),
                 (false, true) => at(base, 8 << (size & 1), true, true),
                 (true, true) => at(base, 1 << size, true, true),
+            };
+        }
+        // The unprivileged ones of FEAT_LSUI: exclusives, CAST, CASPT.
+        if word & 0x3f20_7c00 == 0x0900_7c00 {
+            let is_load = bit(word, 22);
+            return match (bit(word, 23), size) {
+                (false, 0b10 | 0b11) => at(base, 1 << size, is_load, !is_load),
+                (true, 0b11) => at(base, 8, true, true),
+                (true, 0b01) => at(base, 16, true, true),
+                _ => None,
             };
         }
         let is_vector = bit(word, 26);
@@ -114,11 +126,13 @@ impl MemoryAccess {
         if word & 0x3f20_0c00 == 0x1900_0000 {
             return Self::one(word, displaced);
         }
-        // Pairs. With opc 01 and no load the word is STGP, which also stores a tag.
+        // Pairs. With opc 01 and no load the word is STGP, which also stores a tag. With opc 11 it is an unprivileged one
+        // of FEAT_LSUI, with registers of 128 or 64 bits.
         if word & 0x3a00_0000 == 0x2800_0000 {
             let scale = match (is_vector, size) {
+                (true, 0b11) => 4,
                 (true, _) => 2 + size,
-                (false, 0b10) => 3,
+                (false, 0b10 | 0b11) => 3,
                 (false, 0b00) => 2,
                 (false, _) if bit(word, 22) => 2,
                 (false, _) => return None,
@@ -168,7 +182,10 @@ impl MemoryAccess {
 
 #[cfg(test)]
 mod tests {
+    use kprobes_random::Random;
+
     use super::*;
+    use crate::insn::{Reason, Verdict, classify};
 
     const PC: u64 = 0x4_0000;
 
@@ -230,6 +247,15 @@ mod tests {
             (0x5800_0042, (PC + 8, 8, "r")),                   // ldr x2, .+8
             (0x98ff_ffe2, (PC - 4, 4, "r")),                   // ldrsw x2, .-4
             (0xd50b_7421, (0x2000, 64, "w")),                  // dc zva, x1
+            (0xc95f_7c20, (0x2000, 8, "r")),                   // ldtxr x0, [x1]
+            (0x895f_fc20, (0x2000, 4, "r")),                   // ldatxr w0, [x1]
+            (0xc902_7c20, (0x2000, 8, "w")),                   // sttxr w2, x0, [x1]
+            (0xc982_7c23, (0x2000, 8, "rw")),                  // cast x2, x3, [x1]
+            (0x4982_7c24, (0x2000, 16, "rw")),                 // caspt x2, x3, x4, x5, [x1]
+            (0xe941_0c22, (0x2010, 16, "r")),                  // ldtp x2, x3, [x1, #16]
+            (0xe900_8c22, (0x2008, 16, "w")),                  // sttp x2, x3, [x1, #8]
+            (0xe800_0c22, (0x2000, 16, "w")),                  // sttnp x2, x3, [x1]
+            (0xed41_0420, (0x2020, 32, "r")),                  // ldtp q0, q1, [x1, #32]
         ] {
             assert_eq!(of(word), Some(expected), "{word:#010x}");
         }
@@ -247,6 +273,7 @@ mod tests {
             0x4c40_7020, // ld1 {v0.16b}, [x1]
             0x6900_0c22, // stgp x2, x3, [x1]
             0xf83f_d022, // ld64b
+            0x0980_7c24, // like caspt, without a size
         ] {
             assert_eq!(of(word), None, "{word:#010x}");
         }
@@ -258,10 +285,37 @@ mod tests {
         assert_eq!(exclusive(0xc87f_0c22), Some(Exclusive::Load));
         assert_eq!(exclusive(0x8803_fc22), Some(Exclusive::Store { status: 3 }));
         assert_eq!(exclusive(0x8824_0c22), Some(Exclusive::Store { status: 4 }));
-        // LDAR, CAS, CASP, LDR.
-        for word in [0x88df_fc22, 0xc8a2_7c23, 0x4822_7c24, 0x0822_7c24, 0xb940_0422] {
+        // LDTXR, LDATXR; STTXR, STLTXR.
+        assert_eq!(exclusive(0xc95f_7c20), Some(Exclusive::Load));
+        assert_eq!(exclusive(0x895f_fc20), Some(Exclusive::Load));
+        assert_eq!(exclusive(0xc902_7c20), Some(Exclusive::Store { status: 2 }));
+        assert_eq!(exclusive(0x8902_fc20), Some(Exclusive::Store { status: 2 }));
+        // LDAR, CAS, CASP, LDR; CAST, CASPT.
+        for word in [0x88df_fc22, 0xc8a2_7c23, 0x4822_7c24, 0x0822_7c24, 0xb940_0422, 0xc982_7c23, 0x4982_7c24] {
             assert_eq!(exclusive(word), None, "{word:#010x}");
         }
+    }
+
+    /// The two agree on every word of the group, because one is part of the code that handles hits and the other is not.
+    #[test]
+    fn exclusives_are_those_of_the_verdict() {
+        let (mut random, mut found) = (Random::new(0x0c95_f7c2), 0);
+        for _ in 0..if cfg!(miri) { 2_000 } else { 1_000_000 } {
+            let word = random.next() as u32 & !0x3600_0000 | 0x0800_0000;
+            // Half of them have the register of a pair that other exclusives do not have.
+            for word in [word, word | 0x7c00] {
+                let expected = match classify(word) {
+                    Verdict::Reject(Reason::LoadExclusive) => Some(Exclusive::Load),
+                    Verdict::Reject(Reason::StoreExclusive) => {
+                        Some(Exclusive::Store { status: field(word, 20, 16) as u8 })
+                    }
+                    _ => None,
+                };
+                assert_eq!(exclusive(word), expected, "{word:#010x}");
+                found += u32::from(expected.is_some());
+            }
+        }
+        assert!(found > 500, "{found}");
     }
 
     #[test]
