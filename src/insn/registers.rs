@@ -466,6 +466,8 @@ impl StackPointer {
                 // Pairs: the scale is that of the register.
                 (0b10, _) if bit(word, 23) => {
                     let scale = match (bit(word, 26), field(word, 31, 30)) {
+                        // STTP and LDTP of FEAT_LSUI have 128 bits.
+                        (true, 0b11) => 4,
                         (true, size) => 2 + size,
                         (false, 0b00) => 2,
                         // STGP; LDPSW.

@@ -140,6 +140,8 @@ fn movements_of_the_stack_pointer_are_found() {
         (0xa900_7bfd, Moved(0)),       // stp x29, x30, [sp]
         (0x2dbf_0be1, Moved(-8)),      // stp s1, s2, [sp, #-8]!
         (0xadbf_0be1, Moved(-32)),     // stp q1, q2, [sp, #-32]!
+        (0xedbf_0be1, Moved(-32)),     // sttp q1, q2, [sp, #-32]!
+        (0xe8c1_0be1, Moved(16)),      // ldtp x1, x2, [sp], #16
         (0xf81f_0ffe, Moved(-16)),     // str x30, [sp, #-16]!
         (0xf841_07fe, Moved(16)),      // ldr x30, [sp], #16
         (0xf940_07fe, Moved(0)),       // ldr x30, [sp, #8]
