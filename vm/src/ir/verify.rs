@@ -6,7 +6,10 @@ use core::fmt;
 
 use crate::maps::LoadError;
 
-use super::{COMM_WORDS, Code, FRAME_WORDS, Map, MapValue, Op, Operand, STACK_MAX, Word};
+use super::{
+    Aggregate, COMM_WORDS, Code, FRAME_WORDS, HISTOGRAM_BITS_MAX, INTERVALS_MAX, Map, MapValue, OPS_MAX, Op, Operand,
+    STACK_MAX, Series, Word,
+};
 
 /// A broken rule, with the routine and the op that break it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,14 +85,19 @@ impl Touched {
 }
 
 impl Code {
-    /// Checks the rules: jumps go forward, except those that a budget bounds; words are within the frame, and written
-    /// before they are read; maps and actions exist; and lengths are valid for their ops.
+    /// Checks the rules: a clause has at most [`OPS_MAX`] ops; jumps go forward, except those that a budget bounds; words
+    /// are within the frame, and written before they are read; maps and actions exist; aggregations are within the bounds
+    /// that [`Aggregate`] and [`Series`] document; and lengths are valid for their ops.
     ///
     /// # Errors
     ///
     /// [`LoadError::Flaw`] with the first broken rule; [`LoadError::OutOfMemory`] if there is no memory for the check.
     pub fn verify(&self) -> Result<(), LoadError> {
         for (routine, ops) in self.routines.iter().map(|routine| &routine.ops).enumerate() {
+            if ops.len() > OPS_MAX {
+                let what = "comes after the last op that a clause may have";
+                return Err(Flaw { routine, op: OPS_MAX, what }.into());
+            }
             let mut states: Vec<Written> = fallible::collect((0..=ops.len()).map(|_| None))?;
             if let Some(first) = states.first_mut() {
                 *first = Some([0; FRAME_WORDS / 64]);
@@ -133,7 +141,7 @@ impl Code {
     /// Returns the words that `op` touches, or the rule that it breaks.
     pub(crate) fn touched(&self, op: Op) -> Result<Touched, &'static str> {
         let key = |map: u8| match self.maps.get(usize::from(map)) {
-            Some(of) => Ok((of.key_words(), of.value.words())),
+            Some(of) => check_bounds(of.value).map(|()| (of.key_words(), of.value.words())),
             None => Err("names no map"),
         };
         let none = Touched::default();
@@ -189,6 +197,25 @@ impl Code {
     }
 }
 
+/// Returns the rule that the bounds of an aggregation break.
+fn check_bounds(value: MapValue) -> Result<(), &'static str> {
+    match value {
+        MapValue::Aggregate(Aggregate::Histogram { bits }) if bits > HISTOGRAM_BITS_MAX => {
+            Err("names a histogram with too many rows")
+        }
+        MapValue::Aggregate(Aggregate::Linear { step: ..1, .. }) => Err("names a histogram with a step below 1"),
+        MapValue::Aggregate(Aggregate::Series(Series { interval: 0, .. })) => {
+            Err("names a series whose intervals have no length")
+        }
+        MapValue::Aggregate(Aggregate::Series(Series { intervals, .. }))
+            if !(1..=INTERVALS_MAX).contains(&u64::from(intervals)) =>
+        {
+            Err("names a series with no such number of intervals")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the words written after an op that touches `touched`, given those `written` before it.
 fn follow(mut written: [u64; FRAME_WORDS / 64], touched: &Touched) -> Result<[u64; FRAME_WORDS / 64], &'static str> {
     let each = |(Word(first), words): Words| usize::from(first)..usize::from(first) + words;
@@ -210,14 +237,19 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::ir::{Aggregate, Comparison, Map, MapValue, Routine, Type};
+    use crate::ir::{Combine, Comparison, Routine, Type};
 
     /// Returns the flaw of code with one map whose key has two words, one action, and stacks of 4 frames.
     fn flaw(ops: &[Op]) -> Option<(usize, &'static str)> {
+        flaw_with(Aggregate::Count, ops)
+    }
+
+    /// Returns the flaw of the same code with a map of this aggregation.
+    fn flaw_with(aggregate: Aggregate, ops: &[Op]) -> Option<(usize, &'static str)> {
         let keys = vec![Type::Text { words: 2 }];
         let code = Code {
             routines: vec![Routine { ops: ops.to_vec(), runs_after_exit: false }],
-            maps: vec![Map { name: String::new(), keys, value: MapValue::Aggregate(Aggregate::Count), room: None }],
+            maps: vec![Map { name: String::new(), keys, value: MapValue::Aggregate(aggregate), room: None }],
             actions: 1,
             stack_frames: 4,
         };
@@ -238,6 +270,39 @@ mod tests {
 
     fn get(from: u8) -> Op {
         Op::Set { to: Word(200), from: Operand::Word(Word(from)) }
+    }
+
+    #[test]
+    fn a_clause_has_no_more_ops_than_their_numbers_have_room_for() {
+        let mut ops = vec![set(0); OPS_MAX];
+        assert_eq!(flaw(&ops), None);
+        ops.push(set(0));
+        assert_eq!(flaw(&ops), Some((OPS_MAX, "comes after the last op that a clause may have")));
+    }
+
+    #[test]
+    fn aggregations_are_within_their_bounds() {
+        let bits = |bits| Aggregate::Histogram { bits };
+        let linear = |step| Aggregate::Linear { least: 0, most: 10, step };
+        let series =
+            |interval, intervals| Aggregate::Series(Series { interval, intervals, by: Combine::Sum, signed: false });
+        let (first, last) = (1, INTERVALS_MAX as u16);
+        let collect = Op::Collect { map: 0, key: Word(0), value: Operand::Constant(1) };
+        for (aggregate, expected) in [
+            (bits(HISTOGRAM_BITS_MAX), None),
+            (bits(HISTOGRAM_BITS_MAX + 1), Some("names a histogram with too many rows")),
+            (linear(1), None),
+            (linear(0), Some("names a histogram with a step below 1")),
+            (linear(-1), Some("names a histogram with a step below 1")),
+            (series(1, first), None),
+            (series(1, last), None),
+            (series(0, first), Some("names a series whose intervals have no length")),
+            (series(1, first - 1), Some("names a series with no such number of intervals")),
+            (series(1, last + 1), Some("names a series with no such number of intervals")),
+        ] {
+            let found = flaw_with(aggregate, &[Op::Comm { to: Word(0) }, collect]);
+            assert_eq!(found, expected.map(|what| (1, what)), "{aggregate:?}");
+        }
     }
 
     #[test]
