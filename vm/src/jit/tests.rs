@@ -229,6 +229,32 @@ fn instructions_that_break_a_rule_are_told() {
     what(&|machine_code| machine_code.words[search - 1] = ours, "may loop forever");
 }
 
+/// Each turn of a search must leave a smaller mask of used slots than the turn before.
+#[test]
+fn a_search_that_may_not_end_is_told() {
+    let right = &ANY.machine_code;
+    let search = right.words.iter().position(|word| super::words::search_offset(*word).is_some()).unwrap();
+    let offset = super::words::search_offset(right.words[search]).unwrap();
+    let head = super::words::target(search, offset).unwrap();
+    // `tbz`, loads of the two words of the key, `cmp`, `ccmp`, `b.eq`, `add`, `lsr`, `cbnz`.
+    assert_eq!(search - head, 8);
+    let forever = ["may loop forever"];
+    let first_slot = encode::add(SLOT, BUCKET, 8 * crate::maps::HEAD as u16);
+    let again = |machine_code: &mut MachineCode| {
+        machine_code.words[head..head + 2].copy_from_slice(&[load(TAKEN, BUCKET, 8), first_slot]);
+    };
+    ANY.breaks(again, &forever);
+    // The mask is shifted only in turns that do not take the branch.
+    let nothing = a64::copy(ONE, ONE);
+    let past_the_shift = |machine_code: &mut MachineCode| {
+        let (next_slot, words) = (right.words[search - 2], &mut machine_code.words);
+        let branch = 0x3600_0000 | ((search - head - 1) as u32) << 5 | u32::from(TAKEN);
+        words[head..head + 2].copy_from_slice(&[next_slot, branch]);
+        words[search - 3..search - 1].fill(nothing);
+    };
+    ANY.breaks(past_the_shift, &forever);
+}
+
 /// Returns the numbers of the words of this form.
 fn of_form(machine_code: &MachineCode, mask: u32, value: u32) -> Vec<usize> {
     let words = machine_code.words[..machine_code.instructions].iter().enumerate();

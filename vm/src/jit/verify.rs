@@ -63,6 +63,31 @@ fn successors(word: u32, at: usize, words: usize, all: usize) -> Result<Successo
     if is_right { Ok(Successors::Falls) } else { Err("writes what it must not") }
 }
 
+/// Returns for each word whether it is the end of a search: it branches back, and each turn shifts the mask of used slots
+/// by a bit, in the word before. So the mask becomes 0, because nothing else in a turn changes it, and because no branch
+/// leads past the shift.
+fn searches(instructions: &[u32], all: &[Successors]) -> Result<Vec<bool>, OutOfMemory> {
+    let mut is_target = fallible::collect(all.iter().map(|_| false))?;
+    for next in all {
+        if let Successors::Either(to) | Successors::Jumps(to) = *next
+            && let Some(place) = is_target.get_mut(to)
+        {
+            *place = true;
+        }
+    }
+    let changes_mask =
+        |word: &u32| *word == CALL || RegisterAccess::of(*word).may_write(*word).intersects(Registers::x(TAKEN));
+    let is_end = |at: usize, next: &Successors| {
+        let Successors::Either(head) = *next else { return false };
+        let Some([turn @ .., shift, end]) = instructions.get(head..at + 1) else { return false };
+        search_offset(*end).is_some()
+            && *shift == a64::shift_right(TAKEN, TAKEN, 1)
+            && is_target.get(at) == Some(&false)
+            && !turn.iter().any(changes_mask)
+    };
+    fallible::collect(all.iter().enumerate().map(|(at, next)| is_end(at, next)))
+}
+
 /// Whether the word reads one of the system registers that a clause reads: TPIDR_EL1 and CNTVCT_EL0.
 fn reads_system(word: u32) -> bool {
     let to = (word & 31) as u8;
@@ -88,16 +113,12 @@ impl MachineCode {
             return Err(flaw(instructions.len(), "runs past its end"));
         }
         self.calls(instructions, &all, may)?;
+        let searches = searches(instructions, &all)?;
         // The number of words that lead to each word. The branch back of a search is left out.
-        let forgets = |at: usize| {
-            let before = at.checked_sub(1).and_then(|before| instructions.get(before));
-            before == Some(&a64::shift_right(TAKEN, TAKEN, 1))
-                && instructions.get(at).is_some_and(|word| search_offset(*word).is_some())
-        };
         let leads_to = |at: usize| {
             let next = all.get(at).copied().unwrap_or(Successors::Ends);
             let target = match next {
-                Successors::Either(to) if to <= at && forgets(at) => None,
+                Successors::Either(_) if searches.get(at) == Some(&true) => None,
                 Successors::Either(to) | Successors::Jumps(to) => Some(to),
                 _ => None,
             };
