@@ -85,7 +85,8 @@ pub const MAX_CPUS: usize = 256;
 ///   restores the stack pointer, or returns with one that no call in progress of the task has.
 /// - The text consists of instructions, except where [`has_data`](Self::has_data) says otherwise, and where an
 ///   instruction of the same function loads a word by its address. A load-exclusive and its store-exclusive are in one
-///   function, or the function of one of them calls the function of the other.
+///   function, or the function of one of them calls the function of the other. Between them, no function is called
+///   through a register.
 /// - The guarded control stack (FEAT_GCS) is off at the exception level of the kernel.
 pub unsafe trait Platform {
     /// The largest number of CPUs that may run, up to [`MAX_CPUS`]. The image has 4 KiB of zeroed memory for each.

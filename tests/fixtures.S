@@ -204,6 +204,26 @@ function fixture_exclusive
     ret
 end fixture_exclusive
 
+// Does what `fixture_exclusive` does, with a call of a function between the load-exclusive and the store-exclusive, as
+// LLVM's machine outliner makes it.
+function fixture_exclusive_call
+    stp     x29, x30, [sp, #-16]!
+    mov     x29, sp
+    mov     x2, x0
+1:  ldxr    x0, [x2]
+    bl      fixture_in_sequence
+    stxr    w3, x0, [x2]
+    cbnz    w3, 1b
+    ldp     x29, x30, [sp], #16
+    ret
+end fixture_exclusive_call
+
+// Returns x0 + x1. The sequence of another function calls it.
+function fixture_in_sequence
+    add     x0, x0, x1
+    ret
+end fixture_in_sequence
+
 // Moves the stack pointer by instructions that tests replace by a handler.
 function fixture_stack_pointer
     mov     x1, sp

@@ -20,13 +20,20 @@
 //! | no branch from a load-exclusive to the end of the function | a caller ends it |
 //! | a call of a function in which a store-exclusive precedes every branch and load-exclusive | the call ends it |
 //!
+//! A function without an exclusive may be called inside a sequence, which only its callers show: [`SequenceCallees`]
+//! finds these in the whole text.
+//!
 //! One case is not visible: a function without an exclusive of its own that calls one function which begins a sequence
-//! and another which ends it.
+//! and another which ends it, and the functions that it calls between them.
+
+mod callees;
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use fallible::OutOfMemory;
+
+pub use callees::SequenceCallees;
 
 use super::classify::{classify, compare_and_branch_offset};
 use super::op::{Indirect, Op};
@@ -82,21 +89,9 @@ impl Sequences {
         read: impl Fn(u64) -> u32,
         outside: impl Fn(u64) -> Option<u32>,
     ) -> Result<Self, OutOfMemory> {
-        let Range { start, end } = function;
-        let steps = fallible::collect(function.step_by(4).map(read).map(Step::of))?;
-        let mut found = Self { start, steps, inside: Vec::new() };
+        let mut found = Self::read(function, read)?;
         if found.loads().next().is_some() {
-            for (index, step) in found.steps.iter_mut().enumerate() {
-                let callee = match *step {
-                    Step::Call { offset } => offset,
-                    Step::Continue { next: false, offset } => offset,
-                    _ => None,
-                };
-                let callee = callee.map(|offset| (start + 4 * index as u64).wrapping_add_signed(offset.into()));
-                if callee.is_some_and(|at| !(start..end).contains(&at) && begins_with_store(at, &outside)) {
-                    *step = Step::Store;
-                }
-            }
+            found.end_in_callees(outside);
         }
         let mut leads = found.leading_to_a_store()?;
         let begins_outside = leads.first() == Some(&true);
@@ -126,6 +121,45 @@ impl Sequences {
         }
         found.inside = inside;
         Ok(found)
+    }
+
+    /// Reads the words of a function, as [`of`](Self::of) does, without looking for sequences.
+    fn read(function: Range<u64>, read: impl Fn(u64) -> u32) -> Result<Self, OutOfMemory> {
+        let start = function.start;
+        let steps = fallible::collect(function.step_by(4).map(read).map(Step::of))?;
+        Ok(Self { start, steps, inside: Vec::new() })
+    }
+
+    /// Makes calls of other functions, and branches to them, end a sequence if the other function does so. `outside`
+    /// returns the word at an address in any function; `None` if there is none.
+    fn end_in_callees(&mut self, outside: impl Fn(u64) -> Option<u32>) {
+        let function = self.function();
+        for index in 0..self.steps.len() {
+            let callee = match self.steps[index] {
+                Step::Call { offset } => offset,
+                Step::Continue { next: false, offset } => offset,
+                _ => None,
+            };
+            let callee = callee.map(|offset| self.target(index, offset));
+            if callee.is_some_and(|at| !function.contains(&at) && begins_with_store(at, &outside)) {
+                self.steps[index] = Step::Store;
+            }
+        }
+    }
+
+    /// Returns the virtual addresses of the function.
+    fn function(&self) -> Range<u64> {
+        self.start..self.address(self.steps.len())
+    }
+
+    /// Returns the virtual address of the word at `index`.
+    fn address(&self, index: usize) -> u64 {
+        self.start + 4 * index as u64
+    }
+
+    /// Returns the virtual address that lies `offset` bytes from the word at `index`.
+    fn target(&self, index: usize, offset: i32) -> u64 {
+        self.address(index).wrapping_add_signed(offset.into())
     }
 
     /// Returns the index of the word by which control leaves the function after the word at `index`, if there is no
@@ -160,7 +194,7 @@ impl Sequences {
             let mut reached = self.none()?;
             self.reach(load, &mut reached)?;
             if reached[index] {
-                return Ok(Some(self.start + 4 * load as u64));
+                return Ok(Some(self.address(load)));
             }
         }
         // The load is in a caller.
@@ -256,11 +290,12 @@ impl Step {
     }
 }
 
+/// The largest number of words that are read of another function. Outlined functions are short.
+const LONGEST: u64 = 32;
+
 /// Returns whether the instructions from the virtual address `at` on get to a store-exclusive before anything that
 /// branches or begins a sequence.
 fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
-    /// Outlined functions are short.
-    const LONGEST: u64 = 32;
     for at in (0..LONGEST).map(|index| at.wrapping_add(4 * index)) {
         match read(at).map(Step::of) {
             Some(Step::Continue { next: true, offset: None }) => {}

@@ -27,7 +27,8 @@
 //! The same holds for system registers and operations: one that is not known to be harmless in a copy is refused.
 //!
 //! A verdict is about one word. Whether the word lies between a load-exclusive and its store is a property of the
-//! function around it, which [`Sequences`] determines; [`Data`] determines whether it is an instruction at all.
+//! function around it, which [`Sequences`] determines, and of the functions that call that one; [`Data`] determines
+//! whether it is an instruction at all.
 //!
 //! The fastest probes need registers that are dead where a function begins, or that hold no results where it returns
 //! ([`Live`] says which one is not). Both take an analysis of the whole text: a survey of it can be made on the host
@@ -80,7 +81,7 @@ pub use {
     data::may_read_data,
     decode::{Instruction, LoadSize, Shift},
     encode::{BRK_KPROBE, BRK_STEP, branch, brk},
-    exclusive::may_be_load,
+    exclusive::{SequenceCallees, may_be_load},
     linkage::Linkage,
     liveness::{
         SCRATCH, ScratchPreservers, changes_task, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return,

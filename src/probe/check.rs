@@ -4,12 +4,15 @@ use alloc::boxed::Box;
 use core::ops::Range;
 
 use fallible::OutOfMemory;
+use spin::once::Once;
 
 use super::hit::table;
+use super::registry::Yield;
 use super::{NotEntry, ProbeError};
 use crate::event::site::{self, EventSite};
 use crate::insn::{
-    self, Data, Live, Reason, Registers, ScratchPreservers, ScratchResults, Sequences, Survey, Verdict, encode,
+    self, Data, Live, Reason, Registers, ScratchPreservers, ScratchResults, SequenceCallees, Sequences, Survey,
+    Verdict, encode,
 };
 use crate::{interrupts, kernel, text};
 
@@ -26,13 +29,26 @@ pub struct CheckedInstruction {
 }
 
 /// Checks whether the instruction at the virtual address `address` can be probed, and how. Call it from a task: it asks
-/// the [`Platform`](crate::platform::Platform) for the function around the address, and allocates.
+/// the [`Platform`](crate::platform::Platform) for the function around the address, and allocates. The first of all
+/// checks also reads the whole text.
 ///
 /// # Errors
 ///
 /// The [`ProbeError`] that registering a kprobe there would give because of its address.
 pub fn check(address: usize) -> Result<CheckedInstruction, ProbeError> {
     Checker::new().check(address)
+}
+
+/// The load-exclusive sequences with instructions of a function.
+#[derive(Debug)]
+enum FunctionSequences {
+    None,
+    /// Those that the function begins or ends.
+    Own(Box<Sequences>),
+    /// The function as a whole runs inside the sequence of another function's load-exclusive, at this virtual address.
+    Whole {
+        load: usize,
+    },
 }
 
 /// Does the work of [`check`] for many addresses. It remembers what it has found out about a function for the next
@@ -42,8 +58,10 @@ pub struct Checker {
     text: Range<usize>,
     blacklist: Range<usize>,
     function: Range<usize>,
-    /// The load-exclusive sequences of the function; `None` if it has none.
-    sequences: Option<Box<Sequences>>,
+    /// The load-exclusive sequences with instructions of the function.
+    sequences: FunctionSequences,
+    /// The functions of the text that run inside sequences of other functions; `None` until they are needed.
+    callees: Option<&'static SequenceCallees>,
     /// The data in the function; `None` if it has none.
     data: Option<Box<Data>>,
     /// A range of virtual addresses for which the kernel says that it contains no data.
@@ -67,7 +85,8 @@ impl Checker {
             text: kernel::text(),
             blacklist: blacklist(),
             function: 0..0,
-            sequences: None,
+            sequences: FunctionSequences::None,
+            callees: None,
             data: None,
             without_data: 0..0,
             has_marked_data: false,
@@ -119,7 +138,12 @@ impl Checker {
         if self.has_modifier && self.follows_modifier(address) {
             return Err(ProbeError::Instruction { address, word, reason: Reason::AfterModifier });
         }
-        match self.sequences.as_ref().map_or(Ok(None), |sequences| sequences.containing(address as u64)) {
+        let sequences = match &self.sequences {
+            FunctionSequences::None => return Ok(CheckedInstruction { word, verdict }),
+            FunctionSequences::Own(sequences) => sequences,
+            &FunctionSequences::Whole { load } => return Err(ProbeError::Exclusive { address, load }),
+        };
+        match sequences.containing(address as u64) {
             Ok(None) => Ok(CheckedInstruction { word, verdict }),
             Ok(Some(load)) => Err(ProbeError::Exclusive { address, load: load as usize }),
             Err(OutOfMemory) => Err(ProbeError::OutOfMemory { address }),
@@ -166,6 +190,10 @@ impl Checker {
     /// makes them.
     fn look_over(&mut self, function: Range<usize>) -> Result<(), OutOfMemory> {
         let Range { start, end } = function;
+        let outer_load = match self.callees {
+            Some(callees) if callees.is_empty() => None,
+            _ => self.find_outer_load(&function)?,
+        };
         let (mut has_exclusive, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
         for at in (start..end).step_by(4) {
             let word = self.flowing(at);
@@ -173,8 +201,11 @@ impl Checker {
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
         }
-        if has_exclusive || has_reader || self.sequences.is_some() || self.data.is_some() {
+        if has_exclusive || has_reader || !matches!(self.sequences, FunctionSequences::None) || self.data.is_some() {
             self.find_sequences_and_data(&function, has_exclusive, has_reader)?;
+        }
+        if let Some(load) = outer_load {
+            self.sequences = FunctionSequences::Whole { load };
         }
         let is_without_data = self.without_data.start <= start && end <= self.without_data.end;
         self.has_marked_data = !is_without_data && self.find_marked_data(&function);
@@ -182,6 +213,38 @@ impl Checker {
         self.handed = None;
         self.function = function;
         Ok(())
+    }
+
+    /// Returns the virtual address of the load-exclusive of another function, if `function` runs inside its sequence.
+    #[cold]
+    #[inline(never)]
+    fn find_outer_load(&mut self, function: &Range<usize>) -> Result<Option<usize>, OutOfMemory> {
+        let callees = self.callees.map_or_else(|| self.find_callees(), Ok)?;
+        self.callees = Some(callees);
+        Ok(callees.around(function.start as u64..function.end as u64).map(|load| load as usize))
+    }
+
+    /// Returns the functions of the text that run inside sequences of other functions. The first call looks through the
+    /// whole text.
+    fn find_callees(&self) -> Result<&'static SequenceCallees, OutOfMemory> {
+        #[cfg(not(test))]
+        static CALLEES: Once<SequenceCallees, Yield> = Once::new();
+        // The tests share a text that changes. A test of such functions gives the checker a list of its own.
+        #[cfg(test)]
+        static CALLEES: Once<SequenceCallees, Yield> = Once::initialized(SequenceCallees::NONE);
+        CALLEES.try_call_once(|| self.sequence_callees())
+    }
+
+    /// Finds the functions of the text that run inside sequences of other functions.
+    pub(super) fn sequence_callees(&self) -> Result<SequenceCallees, OutOfMemory> {
+        let Range { start, end } = self.text;
+        SequenceCallees::in_text(start as u64..end as u64, &|at| self.word(at), &function_around)
+    }
+
+    /// Makes a checker that takes `callees` for the functions that run inside sequences of other functions.
+    #[cfg(test)]
+    pub(super) fn with_callees(callees: &'static SequenceCallees) -> Self {
+        Self { callees: Some(callees), ..Self::new() }
     }
 
     /// Finds the exclusive sequences of the function, if it may have any, and the data in it, if it may read any.
@@ -198,7 +261,7 @@ impl Checker {
         let sequences = || Sequences::with_callees(words.clone(), read, outside).and_then(fallible::boxed);
         let sequences = has_exclusive.then(sequences).transpose()?;
         self.data = has_reader.then(|| Data::of(words, read).and_then(fallible::boxed)).transpose()?;
-        self.sequences = sequences;
+        self.sequences = sequences.map_or(FunctionSequences::None, FunctionSequences::Own);
         Ok(())
     }
 

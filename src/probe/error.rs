@@ -51,12 +51,13 @@ pub enum ProbeError {
         /// [kernel](crate::platform::Platform::has_data) says that the word is data.
         reader: Option<usize>,
     },
-    /// The instruction lies between a load-exclusive and its store-exclusive: the breakpoint's exception would
-    /// clear the monitor, and the store would fail forever (Arm ARM, B2.17).
+    /// The instruction lies between a load-exclusive and its store-exclusive, or in a function that is called between
+    /// them: the breakpoint's exception would clear the monitor, and the store would fail forever (Arm ARM, B2.17).
     Exclusive {
         /// The address of the instruction.
         address: usize,
-        /// The address of the load-exclusive.
+        /// The address of the load-exclusive. If that is in a function of its own, the address of the call of that
+        /// function, or of the function that contains the store-exclusive.
         load: usize,
     },
     /// The address is not the first instruction of a function. A return probe needs that one, because x30 holds the

@@ -108,8 +108,8 @@ pub(super) struct Request {
     pub(super) fastest: Mode,
 }
 
-/// Yields to other tasks while one of them holds the lock.
-struct Yield;
+/// Yields to other tasks while one of them holds a lock.
+pub(super) struct Yield;
 
 impl RelaxStrategy for Yield {
     fn relax() {

@@ -63,12 +63,26 @@ fixtures! {
 unsafe extern "C" {
     safe fn fixture_call_from_pattern(argument: u64, function: usize) -> u64;
     fn fixture_exclusive(word: *mut u64, addend: u64) -> u64;
+    fn fixture_exclusive_call(word: *mut u64, addend: u64) -> u64;
+    safe fn fixture_in_sequence(one: u64, other: u64) -> u64;
 }
 
 /// Adds `addend` to `word` by an exclusive pair, and returns the sum.
 pub fn add_exclusively(word: &mut u64, addend: u64) -> u64 {
     // SAFETY: the function changes only the word that it is given.
     unsafe { fixture_exclusive(word, addend) }
+}
+
+/// Does what [`add_exclusively`] does, with a call in the sequence.
+pub fn add_by_call(word: &mut u64, addend: u64) -> u64 {
+    // SAFETY: the function changes only the word that it is given.
+    unsafe { fixture_exclusive_call(word, addend) }
+}
+
+/// Returns the virtual addresses of the function that [`add_by_call`] calls, and of the one that this calls in its
+/// sequence.
+pub fn exclusive_call_addresses() -> [usize; 2] {
+    [fixture_exclusive_call as *const () as usize, fixture_in_sequence as *const () as usize]
 }
 
 /// Returns the virtual address of the call in [`PAD_CALLER`].

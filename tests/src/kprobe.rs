@@ -10,7 +10,7 @@ use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe, ProbeError};
 use kprobes_console::symbol;
 use runtime::task;
 
-use crate::fixture::{self, add_exclusively, exclusive_address, range_of};
+use crate::fixture::{self, add_by_call, add_exclusively, exclusive_address, exclusive_call_addresses, range_of};
 use crate::test;
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
@@ -322,6 +322,23 @@ test!(
         let mut word = 40;
         assert_eq!(add_exclusively(&mut word, 2), 42);
         assert_eq!(word, 42);
+    }
+);
+
+test!(
+    fn a_function_that_an_exclusive_sequence_calls_is_refused() {
+        let [caller, called] = exclusive_call_addresses().map(range_of);
+        let load = caller.start + 12;
+        for address in called.step_by(4) {
+            let refused = Kprobe::at(address).pre(see_x0).register().err();
+            assert_eq!(refused, Some(ProbeError::Exclusive { address, load }));
+        }
+        // stp, mov, mov, ldxr, bl, stxr, cbnz, ldp, ret
+        let probes: Vec<_> = caller.step_by(4).map(|address| Kprobe::at(address).pre(see_x0).register()).collect();
+        let accepted: Vec<bool> = probes.iter().map(Result::is_ok).collect();
+        assert_eq!(accepted, [true, true, true, false, false, false, true, true, true]);
+        let mut word = 40;
+        assert_eq!((add_by_call(&mut word, 2), word), (42, 42));
     }
 );
 

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::vec::Vec;
 
-use super::Sequences;
+use super::{SequenceCallees, Sequences};
 
 const BASE: u64 = 0xffff_ffc0_0000_1000;
 
@@ -152,6 +152,81 @@ fn a_call_ends_one_if_the_called_function_does() {
     assert_eq!(inside([ADD, STXR, RET, RET]), [0, 1, 2, 3]);
     for callee in [[ADD, RET, STXR, RET], [ADD, b_ne(2), STXR, RET], [LDXR, ADD, STXR, RET], [ADD, ADD, ADD, ADD]] {
         assert_eq!(inside(callee), [0], "{callee:#x?}");
+    }
+}
+
+/// Returns the functions that run inside sequences of others: the number of each, and the index in the whole text of the
+/// word that begins the sequence. The functions lie one after the other.
+fn callees(functions: &[&[u32]]) -> Vec<(usize, usize)> {
+    let text = functions.concat();
+    let mut starts = Vec::from([BASE]);
+    for function in functions {
+        starts.push(starts.last().unwrap() + 4 * function.len() as u64);
+    }
+    let range = |number: usize| starts[number]..starts[number + 1];
+    let read = |at: u64| text.get(usize::try_from(at.checked_sub(BASE)? / 4).ok()?).copied();
+    let bounds = |at: u64| (0..functions.len()).map(range).find(|range| range.contains(&at));
+    let found = SequenceCallees::in_text(BASE..starts[functions.len()], &read, &bounds).unwrap();
+    (0..functions.len())
+        .filter_map(|number| Some((number, found.around(range(number))?)))
+        .map(|(number, load)| (number, ((load - BASE) / 4) as usize))
+        .collect()
+}
+
+#[test]
+fn a_function_that_a_sequence_calls_is_inside() {
+    let (called, other) = (&[ADD, ADD, RET], &[ADD, RET]);
+    assert_eq!(callees(&[&[LDAXR, bl(4), STXR, cbnz(-3), RET], called, other]), [(1, 0)]);
+    // Around it, after an early exit, and after the end of the sequence.
+    assert_eq!(callees(&[&[bl(6), LDAXR, STXR, cbnz(-2), bl(2), RET], called, other]), []);
+    assert_eq!(callees(&[&[LDAXR, b_ne(3), STXR, RET, CLREX, bl(2), RET], called, other]), []);
+    assert_eq!(callees(&[&[LDAXR, bl(4), CLREX, STXR, RET], called, other]), []);
+}
+
+#[test]
+fn a_function_to_which_a_sequence_is_left_is_inside() {
+    assert_eq!(callees(&[&[ADD, LDXR, ADD, b(2), ADD], &[ADD, RET], &[ADD, RET]]), [(1, 1)]);
+    // It ends the sequence, and has a store-exclusive that shows it.
+    assert_eq!(callees(&[&[ADD, LDXR, ADD, b(2), ADD], &[STXR, RET], &[ADD, RET]]), []);
+}
+
+#[test]
+fn what_such_a_function_calls_is_inside_until_the_sequence_ends() {
+    let caller = &[LDAXR, bl(4), STXR, cbnz(-3), RET];
+    let last = &[ADD, RET];
+    assert_eq!(callees(&[caller, &[ADD, bl(2), RET], last]), [(1, 0), (2, 0)]);
+    assert_eq!(callees(&[caller, &[ADD, b(1)], last]), [(1, 0), (2, 0)]);
+    assert_eq!(callees(&[caller, &[cbnz(2), RET], last]), [(1, 0), (2, 0)]);
+    assert_eq!(callees(&[caller, &[ADD, CLREX, bl(2), RET], last]), [(1, 0)]);
+    assert_eq!(callees(&[caller, &[ADD, BLR, RET], last]), [(1, 0)]);
+    // They call each other.
+    assert_eq!(callees(&[caller, &[bl(2), RET], &[bl(-2), RET]]), [(1, 0), (2, 0)]);
+}
+
+#[test]
+fn parts_of_a_sequence_may_be_functions_where_others_are_called() {
+    // The load is in a function. What is called before that one is outside.
+    let caller = &[bl(10), bl(5), bl(6), STXR, cbnz(-3), RET];
+    assert_eq!(callees(&[caller, &[LDXR, RET], &[ADD, RET], &[ADD, RET]]), [(2, 1)]);
+    // The store is in a function, which calls another before it.
+    let caller = &[LDXR, ADD, bl(3), cbnz(-3), RET];
+    assert_eq!(callees(&[caller, &[bl(3), STXR, RET], &[ADD, RET]]), [(2, 5)]);
+    // The caller has another sequence before it.
+    let caller = &[LDXR, STXR, bl(5), bl(6), STXR, cbnz(-3), RET];
+    assert_eq!(callees(&[caller, &[LDXR, RET], &[ADD, RET]]), [(2, 2)]);
+}
+
+#[test]
+fn a_table_of_functions_need_not_be_complete_or_right() {
+    let text = [LDAXR, bl(4), STXR, cbnz(-3), RET, ADD, b(2), ADD, ADD, RET];
+    let at = |word: u64| BASE + 4 * word;
+    let read = |address: u64| text.get(usize::try_from(address.checked_sub(BASE)? / 4).ok()?).copied();
+    let bounds = |address: u64| Some(BASE..at(5)).filter(|range| range.contains(&address));
+    let found = SequenceCallees::in_text(BASE..at(10), &read, &bounds).unwrap();
+    assert_eq!([at(5)..at(6), at(6)..at(8), at(8)..at(10)].map(|range| found.around(range)), [Some(BASE), None, None]);
+    for wrong in [BASE - 4..at(5), BASE + 2..at(5), BASE..at(11), at(5)..BASE] {
+        let found = SequenceCallees::in_text(BASE..at(10), &read, &|_| Some(wrong.clone())).unwrap();
+        assert_eq!(found.around(at(5)..at(6)), None, "{wrong:#x?}");
     }
 }
 

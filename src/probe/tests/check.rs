@@ -1,8 +1,10 @@
 //! Tests of checks that look at the words around an instruction.
 
-use super::computer::{Computer, FUNCTION, NOP, RET, add};
+use std::sync::OnceLock;
+
+use super::computer::{Computer, FUNCTION, NOP, RET, add, branch_link};
 use super::*;
-use crate::insn::Reason;
+use crate::insn::{Reason, SequenceCallees};
 use crate::text;
 
 const PACM: u32 = 0xd503_24ff;
@@ -67,4 +69,23 @@ fn given_bounds_take_the_place_of_the_kernels() {
         assert_eq!(register(address, bounds), Err(ProbeError::NoFunction { address }));
     }
     computer.function(3, &[NOP; FUNCTION]);
+}
+
+#[test]
+fn a_function_that_a_sequence_of_another_calls_is_refused() {
+    static CALLEES: OnceLock<SequenceCallees> = OnceLock::new();
+    let computer = Computer::new();
+    // ldxr x0, [x1]; bl; stxr w2, x0, [x1]
+    let caller = computer.function(5, &[NOP, 0xc85f_7c20, branch_link(FUNCTION as i32 - 2), 0xc802_7c20, RET]);
+    let called = computer.function(6, &[add(1), NOP, RET]);
+    let other = computer.function(7, &[add(1), RET]);
+    let callees = CALLEES.get_or_init(|| Checker::new().sequence_callees().unwrap());
+    let mut checker = Checker::with_callees(callees);
+    for address in [called, called + 4, called + 8] {
+        assert_eq!(checker.check(address).err(), Some(ProbeError::Exclusive { address, load: caller + 4 }));
+    }
+    for address in [other, caller, caller + 16] {
+        assert_eq!(checker.check(address).map(|_| ()), Ok(()), "{address:#x}");
+    }
+    computer.function(5, &[NOP; FUNCTION]);
 }
