@@ -11,11 +11,14 @@
 //!
 //! - A called function that reads one of these registers: by following the call.
 //! - A function across whose calls the registers keep their values ([`ScratchPreservers`]): it does not change them,
-//!   and has a caller that shows it, by an instruction after the call that reads them.
+//!   and has a caller that shows it, by an instruction after the call that reads them. The functions that such a function
+//!   calls, or goes on in, are of the same kind.
 //!
 //! LLVM's machine outliner makes functions of both kinds. Calls in inline assembly with clobbers of their own are of
 //! the second kind.
 
+mod callers;
+mod flow;
 mod stack;
 mod walk;
 
@@ -23,9 +26,10 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
+use callers::Callers;
 pub use stack::{changes_task, stack_at_return};
 pub(super) use walk::Shared;
-use walk::{Begin, CALLEE_STEPS_MAX, DEPTH, PATHS_MAX, Walk};
+use walk::{Begin, PATHS_MAX, Walk};
 
 use super::classify;
 use super::op::{Indirect, Op};
@@ -59,14 +63,6 @@ pub enum Live {
     },
 }
 
-impl Live {
-    const fn register(self) -> Registers {
-        match self {
-            Self::Read { register, .. } | Self::Kept { register, .. } | Self::Lost { register, .. } => register,
-        }
-    }
-}
-
 impl fmt::Display for Live {
     /// Writes the rest of a sentence that begins with "because".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,7 +87,7 @@ struct Preserving {
     call: u64,
     /// The registers that the function preserves.
     preserved: Registers,
-    /// The preserved registers that are read after the call.
+    /// The preserved registers that are read after calls.
     kept: Registers,
 }
 
@@ -108,84 +104,7 @@ impl ScratchPreservers {
     /// Finds these functions among those that are called in the text at these virtual addresses; `None` if there is no
     /// memory for the list. `bounds` returns the bounds of the function around an address.
     pub fn in_text(text: Range<u64>, read: Read<'_>, bounds: Bounds<'_>) -> Option<Self> {
-        let (mut called, mut calls) = (Self::default(), Vec::new());
-        for call in text.step_by(4) {
-            let Some(function) = read(call).and_then(|word| called_by(word, call)) else { continue };
-            let preserved = match called.by(function) {
-                Some(known) => known.preserved,
-                None => {
-                    let preserved = called.preserved(function, SCRATCH, read, bounds, 0);
-                    called.add(Preserving { function, call, preserved, kept: Registers::NONE })?;
-                    preserved
-                }
-            };
-            if !preserved.is_empty() {
-                calls.try_reserve(1).ok()?;
-                calls.push((call, function));
-            }
-        }
-        let shared = Shared::new();
-        for (call, function) in calls {
-            let Some(&Preserving { preserved, kept: Registers::NONE, .. }) = called.by(function) else { continue };
-            let mut walk = Walk::sharing(read, &called, &shared);
-            let Err(live) = walk.follow::<PATHS_MAX>(call + 4, preserved, 0) else { continue };
-            if let Some(preserving) = called.of(function) {
-                (preserving.call, preserving.kept) = (call, live.register());
-            }
-        }
-        let kept = called.0.iter().copied().filter(|preserving| !preserving.kept.is_empty());
-        called.0 = fallible::boxed_slice(kept).ok()?.into_vec();
-        // A function that goes on in another by a branch returns to the same callers, so the other preserves the same
-        // registers.
-        let mut index = 0;
-        while let Some(&preserving) = called.0.get(index) {
-            index += 1;
-            if let Some(function) = tail_branch_target(preserving.function, read)
-                && called.index(function).is_none()
-            {
-                called.add(Preserving { function, ..preserving })?;
-                index = 0;
-            }
-        }
-        Some(called)
-    }
-
-    /// Returns those of `registers` that the function at the virtual address `entry` preserves on all paths. A call
-    /// that cannot be followed preserves none of them.
-    fn preserved(
-        &self,
-        entry: u64,
-        mut registers: Registers,
-        read: Read<'_>,
-        function: Bounds<'_>,
-        depth: usize,
-    ) -> Registers {
-        if let Some(known) = self.by(entry) {
-            return registers & known.preserved;
-        }
-        let Some(bounds) = function(entry).filter(|_| depth < DEPTH) else { return Registers::NONE };
-        for at in bounds.clone().step_by(4) {
-            let Some(word) = read(at) else { return Registers::NONE };
-            let verdict = classify(word);
-            registers = registers - RegisterAccess::under(verdict, word).writes;
-            let other = match verdict {
-                Verdict::Simulate(Op::BranchLink { offset }) => Some(offset),
-                Verdict::Simulate(
-                    Op::BranchRegister { kind: Indirect::Jump | Indirect::Call, .. }
-                    | Op::BranchAuthenticated { kind: Indirect::Jump | Indirect::Call, .. },
-                ) => return Registers::NONE,
-                Verdict::Simulate(op) => op.branch_offset(),
-                _ => None,
-            };
-            let other = other.map(|offset| at.wrapping_add_signed(offset.into()));
-            if let Some(other) = other.filter(|other| !bounds.contains(other)) {
-                registers = self.preserved(other, registers, read, function, depth + 1);
-            }
-            if registers.is_empty() {
-                break;
-            }
-        }
-        registers
+        Callers::new(read, bounds).preserving(&text).map(Self)
     }
 
     /// Returns a row for each of the functions in the text, in ascending order.
@@ -208,25 +127,10 @@ impl ScratchPreservers {
         list.is_sorted_by(|one, next| one.function < next.function).then_some(Self(list))
     }
 
-    fn add(&mut self, preserving: Preserving) -> Option<&mut Preserving> {
-        self.0.try_reserve(1).ok()?;
-        let index = self.0.partition_point(|other| other.function < preserving.function);
-        self.0.insert(index, preserving);
-        self.0.get_mut(index)
-    }
-
-    fn index(&self, function: u64) -> Option<usize> {
-        self.0.binary_search_by_key(&function, |preserving| preserving.function).ok()
-    }
-
-    fn of(&mut self, function: u64) -> Option<&mut Preserving> {
-        let index = self.index(function)?;
-        self.0.get_mut(index)
-    }
-
     /// Returns the entry of `function`, if there is one.
     fn by(&self, function: u64) -> Option<&Preserving> {
-        self.0.get(self.index(function)?)
+        let index = self.0.binary_search_by_key(&function, |preserving| preserving.function).ok()?;
+        self.0.get(index)
     }
 }
 
@@ -302,19 +206,6 @@ pub(super) fn called_by(word: u32, at: u64) -> Option<u64> {
     // BL (C6.2), by a single test, because this is called for every word of a text.
     let is_call = word >> 26 == 0b10_0101;
     is_call.then(|| at.wrapping_add_signed(i64::from((word << 6).cast_signed() >> 4)))
-}
-
-/// Returns where the function at the virtual address `function` goes on by a branch, if only a few instructions without
-/// a condition come before it.
-fn tail_branch_target(function: u64, read: Read<'_>) -> Option<u64> {
-    for at in (function..).step_by(4).take(CALLEE_STEPS_MAX) {
-        match classify(read(at)?) {
-            Verdict::Simulate(Op::Branch { offset }) => return Some(at.wrapping_add_signed(offset.into())),
-            Verdict::Simulate(Op::BranchRegister { .. } | Op::BranchAuthenticated { .. }) => return None,
-            _ => {}
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ const CALL_X0: u32 = 0xd63f_0000; // blr x0
 const PUSH: u32 = 0xa9be_7bfd; // stp x29, x30, [sp, #-32]!
 const SET_FRAME: u32 = 0x9100_03fd; // mov x29, sp
 const POP: u32 = 0xa8c2_7bfd; // ldp x29, x30, [sp], #32
+const JUMP_X0: u32 = 0xd61f_0000; // br x0
+const HVC: u32 = 0xd400_0002; // hvc #0
 const SET_X9: u32 = 0xd280_0029; // mov x9, #1
 const READ_X9: u32 = 0xaa09_03e0; // mov x0, x9
 const READ_FLAGS: u32 = 0x9a9f_17e0; // cset x0, eq
@@ -77,7 +79,6 @@ fn what_a_function_hands_to_its_caller_is_needed_behind_its_first_instruction() 
     assert_eq!(live_inside(&[PUSH, CALL_X0, POP, RET], 2), lost(3));
     assert_eq!(live_inside(&[PUSH, CALL_X0, POP, RET], 0), None);
     // A jump table may lead on within the function.
-    const JUMP_X0: u32 = 0xd61f_0000;
     assert_eq!(live_inside(&[NOP, JUMP_X0, READ_X9, RET], 0), lost(1));
 }
 
@@ -104,7 +105,7 @@ fn what_is_read_before_it_is_written_is_needed() {
     // A breakpoint that is not a compiler's trap may be a call of the kernel.
     assert_eq!(live(&[BRK], 0), None);
     assert_eq!(live(&[BRK + 0x20], 0), read(X9, 0));
-    assert_eq!(live(&[0xd400_0002], 0), read(X9, 0)); // hvc #0
+    assert_eq!(live(&[HVC], 0), read(X9, 0));
 }
 
 #[test]
@@ -140,6 +141,91 @@ fn what_callers_keep_across_a_call_is_needed() {
     assert_eq!([7, 8].map(|function| live(&words, function)), [None; 2]);
     // The caller itself is an ordinary function.
     assert_eq!(live(&[&caller[..], &[NOP, RET]].concat(), 0), None);
+}
+
+/// A caller that sets x9, calls the function at 6, and reads x9.
+const KEEPS_X9: [u32; 6] = [PUSH, SET_X9, 0x9400_0004, READ_X9, POP, RET];
+
+/// Returns why the scratch registers are not all dead at this word, if these words follow [`KEEPS_X9`].
+fn live_after_caller(function: &[u32], word: usize) -> Option<Live> {
+    live(&[&KEEPS_X9[..], function].concat(), word)
+}
+
+fn kept_by_call(word: usize) -> Option<Live> {
+    Some(Live::Kept { register: X9, call: at(word) })
+}
+
+#[test]
+fn what_a_function_preserves_its_callees_preserve() {
+    // 6 calls 10; and 10 calls 14.
+    let nested = [PUSH, call(3), POP, RET, RET];
+    assert_eq!([6, 10].map(|word| live_after_caller(&nested, word)), [kept_by_call(2); 2]);
+    let nested = [PUSH, call(3), POP, RET, PUSH, call(3), POP, RET, RET];
+    assert_eq!([6, 10, 14].map(|word| live_after_caller(&nested, word)), [kept_by_call(2); 3]);
+    // x9 is written after the inner call, or before it.
+    assert_eq!(live_after_caller(&[PUSH, call(3), SET_X9, RET, RET], 10), None);
+    assert_eq!(live_after_caller(&[SET_X9, call(3), POP, RET, RET], 10), None);
+    // 10 writes x9, so 6 does not preserve it.
+    assert_eq!([6, 10].map(|word| live_after_caller(&[PUSH, call(3), POP, RET, SET_X9, RET], word)), [None; 2]);
+    // 9 and 12 call each other, and do not return. So x9 is not read after the call of 6.
+    let caller = [PUSH, SET_X9, call(4), call(6), READ_X9, RET, NOP, RET, BRK];
+    let endless = [PUSH, call(2), RET, PUSH, call(-4), RET];
+    assert_eq!(live(&[&caller[..], &endless[..]].concat(), 6), None);
+    // 6 calls itself.
+    assert_eq!(live_after_caller(&[compare_branch(3), PUSH, call(-2), RET], 6), kept_by_call(2));
+}
+
+#[test]
+fn what_a_function_preserves_the_functions_that_it_goes_on_in_preserve() {
+    let branches = [compare_branch(3), RET, BRK, NOP, RET];
+    assert_eq!([6, 9].map(|word| live_after_caller(&branches, word)), [kept_by_call(2); 2]);
+    let late: Vec<u32> = [NOP; 100].into_iter().chain([branch(2), BRK, NOP, RET]).collect();
+    assert_eq!(live_after_caller(&late, 108), kept_by_call(2));
+}
+
+#[test]
+fn a_caller_that_goes_on_by_a_jump_table_may_need_it() {
+    // Words 4 to 6 are reached by the indirect jump alone.
+    let words = |last: [u32; 3]| [&[PUSH, SET_X9, call(7), JUMP_X0][..], &last[..], &[BRK, BRK, NOP, RET][..]].concat();
+    assert_eq!(live(&words([READ_X9, POP, RET]), 9), kept_by_call(2));
+    // As in a compiled function, none of the targets reads what it has not written.
+    assert_eq!(live(&words([SET_X9, READ_X9, RET]), 9), None);
+    // A direct branch leads to the reader, and x9 is written on the way.
+    let direct = [PUSH, call(8), compare_branch(2), JUMP_X0, SET_X9, branch(2), RET, READ_X9, RET, NOP, RET];
+    assert_eq!(live(&direct, 9), None);
+}
+
+#[test]
+fn long_callers_are_followed_to_their_end() {
+    // More paths than a walk remembers follow the call. The function then reads x9, or does not.
+    let caller = |last: u32| {
+        let branches = (0..PATHS_MAX as i32 + 1).map(|_| compare_branch(200));
+        let words = [SET_X9, call(602)].into_iter().chain(branches).chain([NOP; 600]);
+        let mut words: Vec<u32> = words.take(600).collect();
+        words.extend([last, POP, RET, NOP, RET]);
+        words
+    };
+    assert_eq!(live(&caller(READ_X9), 603), kept_by_call(1));
+    assert_eq!(live(&caller(NOP), 603), None);
+}
+
+#[test]
+fn what_is_read_after_a_nested_call_is_needed() {
+    // 7 reads x9 after a call of 12, so x9 is needed across the call of 6.
+    let words = [PUSH, SET_X9, call(4), call(4), POP, RET, RET, PUSH, call(4), READ_X9, POP, RET, RET];
+    assert_eq!(live(&words, 6), kept_by_call(2));
+    assert_eq!(live(&words, 7), read(X9, 9));
+    assert_eq!(live(&words, 12), kept_by_call(8));
+}
+
+#[test]
+fn an_unknown_instruction_reads_what_its_function_sets() {
+    // A hypercall after a call, with x9 set before it, or not.
+    assert_eq!(live(&[PUSH, SET_X9, call(4), HVC, POP, RET, NOP, RET], 6), kept_by_call(2));
+    assert_eq!(live(&[PUSH, NOP, call(4), HVC, POP, RET, NOP, RET], 6), None);
+    // The same in a function that is called.
+    assert_eq!(live(&[PUSH, SET_X9, call(4), call(5), POP, RET, NOP, RET, HVC, RET], 6), kept_by_call(2));
+    assert_eq!(live(&[PUSH, NOP, call(4), call(5), POP, RET, NOP, RET, HVC, RET], 6), None);
 }
 
 #[test]
@@ -203,7 +289,6 @@ fn functions_that_do_not_return_by_x30_are_found() {
     const MOVE_LINK: u32 = 0xaa1e_03e9; // mov x9, x30
     const RET_X9: u32 = 0xd65f_0120;
     const PACIASP: u32 = 0xd503_233f;
-    const JUMP_X0: u32 = 0xd61f_0000; // br x0
     let writer = |words: &[u32]| overwrites_link(START, &reader(words));
     // Parts of functions, with and without a conditional branch.
     assert_eq!(writer(&[POP, RET]), Some(at(0)));

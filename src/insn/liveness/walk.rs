@@ -12,7 +12,7 @@ use crate::insn::verdict::{Reason, Verdict};
 /// The largest number of instructions that a walk looks at: in the function itself; and, from the first branch on, in a
 /// called function with all that it calls. Outlined functions have no branches.
 pub(super) const STEPS_MAX: usize = 4096;
-pub(super) const CALLEE_STEPS_MAX: usize = 32;
+const CALLEE_STEPS_MAX: usize = 32;
 /// The largest depth of calls that are followed.
 pub(super) const DEPTH: usize = 3;
 /// The largest number of paths still to be followed, and of places that are remembered, at the same time: in the
@@ -22,7 +22,7 @@ const CALLEE_PATHS_MAX: usize = 16;
 
 /// BRK #1 of LLVM and BRK #1000 of GCC. Compilers put these, and UDF, where execution must not get. A path ends
 /// there.
-const TRAPS: [u32; 2] = [0xd420_0020, 0xd420_7d00];
+pub(super) const TRAPS: [u32; 2] = [0xd420_0020, 0xd420_7d00];
 
 /// Where a walk begins. It decides what is assumed after the ends of paths.
 #[derive(Clone, Copy)]
@@ -191,6 +191,14 @@ impl<const N: usize> Paths<N> {
     }
 }
 
+/// Returns an instruction by which the called `function` reads one of the `wanted` registers before it writes it;
+/// `None` if the beginning of the function has none.
+pub(super) fn read_by_callee(function: u64, wanted: Registers, read: Read<'_>) -> Option<Live> {
+    let preservers = ScratchPreservers::default();
+    let mut walk = Walk { steps: CALLEE_STEPS_MAX, ..Walk::new(read, &preservers) };
+    walk.follow::<CALLEE_PATHS_MAX>(function, wanted, 1).err().filter(|live| matches!(live, Live::Read { .. }))
+}
+
 impl<'a> Walk<'a> {
     pub(super) const fn new(read: Read<'a>, preservers: &'a ScratchPreservers) -> Self {
         Self { read, preservers, shared: None, steps: STEPS_MAX, writer: None, begin: Begin::Entry }
@@ -214,8 +222,9 @@ impl<'a> Walk<'a> {
             Ok(returned) => returned,
             Err(live) => return Some(live),
         };
-        let &Preserving { call, preserved, kept, .. } = self.preservers.by(function)?;
-        returned.intersects(preserved).then_some(Live::Kept { register: kept, call })
+        let &Preserving { call, kept, .. } = self.preservers.by(function)?;
+        let needed = returned & kept;
+        (!needed.is_empty()).then_some(Live::Kept { register: needed.first(), call })
     }
 
     /// Follows all paths from the instruction at `from`. Returns the registers of `wanted` for which no writer was
