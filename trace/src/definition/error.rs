@@ -79,6 +79,8 @@ problems! {
     Place = "Invalid probed address or symbol";
     /// No function has the name, the function is shorter than the offset, or the source line does not exist.
     NoFunction = "Invalid probed address or symbol";
+    /// No function and no static has the name after `@`.
+    NoSymbol = "Invalid probed address or symbol";
     /// Several functions have the name.
     Ambiguous = "The symbol is not unique";
     /// A return probe with an offset.
@@ -208,7 +210,7 @@ impl Problem {
     pub const fn errno(self) -> Errno {
         match self {
             Self::NoSuchEvent
-            | Self::NoFunction
+            | Self::NoSymbol
             | Self::NoArgumentOfName
             | Self::NoSignature
             | Self::NothingReturned

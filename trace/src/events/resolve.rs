@@ -116,7 +116,7 @@ impl fmt::Display for At<'_> {
 fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, ResolveError> {
     let mut found = Matches::default();
     symbols.find(name, &mut |function| found.add(function));
-    found.only(name, "function", &|| symbols.nearest(name))
+    found.only(Problem::NoFunction, name, "function", &|| symbols.nearest(name))
 }
 
 /// Returns the virtual address of the only function or static of this name.
@@ -124,7 +124,8 @@ pub(super) fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, ResolveEr
     let mut found = Matches::default();
     symbols.find(name, &mut |function| found.add(function.address));
     symbols.find_static(name, &mut |address| found.add(address));
-    found.only(name, "function or static", &|| symbols.nearest(name).or_else(|| symbols.nearest_static(name)))
+    let nearest = || symbols.nearest(name).or_else(|| symbols.nearest_static(name));
+    found.only(Problem::NoSymbol, name, "function or static", &nearest)
 }
 
 /// The matches of a name: the first, and their number.
@@ -142,9 +143,14 @@ impl<T> Matches<T> {
         self.1 += 1;
     }
 
-    /// Returns the only match. If there is none, `nearest` may suggest a name for the error.
-    fn only<'a>(self, name: &str, noun: &str, nearest: &dyn Fn() -> Option<&'a str>) -> Result<T, ResolveError> {
-        let no = Problem::NoFunction;
+    /// Returns the only match. If there is none, the problem is `no`, and `nearest` may suggest a name for the error.
+    fn only<'a>(
+        self,
+        no: Problem,
+        name: &str,
+        noun: &str,
+        nearest: &dyn Fn() -> Option<&'a str>,
+    ) -> Result<T, ResolveError> {
         Err(match self {
             Self(Some(one), 1) => return Ok(one),
             Self(Some(_), count) => {

@@ -574,9 +574,11 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_tried!(reason("p:kprobes/taken f x=%x0", "^", Problem::Same), "");
     assert!(reason("p:x g", "    ^", Problem::NoFunction).ends_with("no function has the name g; did you mean `f`?"));
     assert!(!reason("p:x TIME", "    ^", Problem::NoFunction).contains("did you mean"), "a static is no place");
-    assert!(reason("p:x f @g", "    ^", Problem::NoFunction).contains("did you mean `f`?"));
-    let unknown = reason("p:x f @TIME", "    ^", Problem::NoFunction);
+    assert!(reason("p:x f @g", "    ^", Problem::NoSymbol).contains("did you mean `f`?"));
+    let unknown = reason("p:x f @TIME", "    ^", Problem::NoSymbol);
     assert_eq!(unknown, "no function or static has the name TIME; did you mean `a::TIMES`?");
+    // As in Linux, a place is looked up before the probe is registered; a symbol in an argument, while it is registered.
+    assert_eq!([Problem::NoFunction, Problem::NoSymbol].map(Problem::errno), [Errno::Invalid, Errno::NotFound]);
     assert!(reason("p:x f @twice", "    ^", Problem::Ambiguous).contains("3 symbols"), "functions and a static");
     assert!(reason("p:x twice", "    ^", Problem::Ambiguous).contains("2 symbols"));
     assert!(reason("p:x f+0x1004", "    ^", Problem::NoFunction).contains("0x10 bytes"));
