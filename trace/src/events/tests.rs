@@ -846,7 +846,7 @@ fn the_filter_of_a_group_is_that_of_its_events_that_can_have_it() {
             text
         })
     };
-    let refused = "x == 1\n^\nparse_error: Couldn't find or set field in one of a subsystem's events\n";
+    let refused = "x == 1\n^\nparse_error: Couldn't find or set field in one of a subsystem's events\n\n";
     assert_eq!(filters(&events), ["x == 1\n", refused, ""]);
     let mut log = String::new();
     events.problems().write(&mut log).unwrap();

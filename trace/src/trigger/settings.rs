@@ -31,7 +31,7 @@ pub struct Settings {
     /// The number of armed events that are on this event, if it is a synthetic one.
     dependents: usize,
     filter: Option<Filter>,
-    /// The contents of the file `filter`, if it shows an error.
+    /// What the file `filter` shows before its last line end, if it shows an error.
     refused_filter: Option<String>,
     triggers: Vec<Arc<Trigger>>,
     recording: Arc<Switch>,
@@ -224,7 +224,7 @@ impl Settings {
     /// Returns the error of `out`.
     pub fn write_filter(&self, out: &mut dyn Write) -> fmt::Result {
         match (&self.refused_filter, &self.filter) {
-            (Some(text), _) => out.write_str(text),
+            (Some(text), _) => writeln!(out, "{text}"),
             (None, Some(filter)) => writeln!(out, "{filter}"),
             (None, None) => out.write_str("none\n"),
         }

@@ -258,9 +258,9 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&settings), "u == 1\n");
     assert!(!plan(&settings).run(&hit.record, &hit.state(), &ON).keep);
     settings.set_filter("nofield == 1", hit.fields(), FindFunction::NONE).unwrap_err();
-    assert_eq!(shown(&settings), "nofield == 1\n        ^\nparse_error: Field not found\n");
+    assert_eq!(shown(&settings), "nofield == 1\n        ^\nparse_error: Field not found\n\n");
     settings.set_filter("(u == 1", hit.fields(), FindFunction::NONE).unwrap_err();
-    assert_eq!(shown(&settings), "(u == 1\n^\nparse_error: Too many '('\n");
+    assert_eq!(shown(&settings), "(u == 1\n^\nparse_error: Too many '('\n\n");
     assert!(possible_plan(&settings).is_none());
     settings.set_filter("0", hit.fields(), FindFunction::NONE).unwrap();
     assert_eq!(shown(&settings), "none\n");
