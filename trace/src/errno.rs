@@ -8,8 +8,12 @@ use fallible::OutOfMemory;
 /// An error number, as the write to a file returns it. `Display` writes the text of Linux's `strerror`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
+    /// EPERM
+    NotAllowed,
     /// ENOENT
     NotFound,
+    /// ESRCH
+    NoProcess,
     /// ENOMEM
     NoMemory,
     /// EACCES
@@ -33,7 +37,9 @@ pub enum Errno {
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::NotAllowed => "Operation not permitted",
             Self::NotFound => "No such file or directory",
+            Self::NoProcess => "No such process",
             Self::NoMemory => "Cannot allocate memory",
             Self::NotPermitted => "Permission denied",
             Self::Busy => "Device or resource busy",

@@ -365,8 +365,8 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     fn refuse_filter(&mut self, text: &str, error: &filter::Error) -> Errno {
-        self.log_problem(filter::FILTER_LOG, &error.problem, text, error.column.min(text.len()));
-        Errno::Invalid
+        self.log_problem(filter::FILTER_LOG, &error.problem, text, error.column);
+        error.problem.errno()
     }
 
     /// Whether the event is in use, so that its last probe must not be removed: it is enabled, it has triggers, a

@@ -855,6 +855,33 @@ fn the_filter_of_a_group_is_that_of_its_events_that_can_have_it() {
     assert_eq!(filters(&events), ["none\n", "none\n", ""]);
 }
 
+#[test]
+fn the_error_of_a_filter_is_returned_and_shown_as_in_linux() {
+    let Controlled { mut events } = Controlled::new(&["p:g/one f x=%x0"]);
+    for (text, errno, problem, shown, logged) in tried([
+        ("x == 1)", Errno::NotAllowed, "Too few '('", "      ^", "      ^"),
+        ("(x == 1", Errno::NotFound, "Too many '('", "^", "^"),
+        ("x == 'a", Errno::NoProcess, "Missing matching quote", "     ^", "     ^"),
+        ("x == 1 x", Errno::NotAllowed, "Too many terms in predicate expression", "       ^", "       ^"),
+        ("x ==", Errno::Invalid, "Invalid value (did you forget quotes)?", "    ^", "     ^"),
+        ("", Errno::Invalid, "Error", "", "^"),
+        ("|| x == 1", Errno::NotAllowed, "Error", "", "^"),
+        ("x == 1 || x == 2 &&", Errno::Invalid, "Error", "", "^"),
+    ]) {
+        assert_eq!(events.set_filter(("g", "one"), text), Err(errno), "{text}");
+        let (mut file, mut log) = (String::new(), String::new());
+        events.settings(("g", "one")).unwrap().write_filter(&mut file).unwrap();
+        let expected = match shown {
+            "" => format!("{text}\nError: (0)\n\n"),
+            caret => format!("{text}\n{caret}\nparse_error: {problem}\n\n"),
+        };
+        assert_eq!(file, expected);
+        events.problems().write(&mut log).unwrap();
+        let expected = format!(": error: {problem}\n  Command: {text}\n           {logged}\n");
+        assert!(log.ends_with(&expected), "{log}");
+    }
+}
+
 /// A restriction applies to existing and to later events, with and without a filter.
 #[test]
 fn only_hits_of_some_tasks_and_cpus_are_recorded() {

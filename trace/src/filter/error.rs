@@ -4,12 +4,14 @@ use core::fmt;
 
 use fallible::OutOfMemory;
 
+use crate::errno::Errno;
+
 /// A refused filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The problem.
     pub problem: Problem,
-    /// The number of bytes of the filter before the caret.
+    /// The number of bytes of the filter before the caret. The caret may be up to two bytes after the end of the filter.
     pub column: usize,
 }
 
@@ -40,7 +42,13 @@ pub enum Problem {
     TooManyTests,
     /// The right side of a test is neither a number nor a string.
     InvalidValue,
-    /// The filter is empty, or a test lacks its field.
+    /// There is no test. Linux has no text for it.
+    NoTest,
+    /// A test lacks its field. Linux has no text for it.
+    MissingTest,
+    /// A `&&` without a right side follows a `||`. Linux has no text for it.
+    OpenEnd,
+    /// There is nothing but `!`.
     NoFilter,
     /// No function has the name or contains the address.
     FunctionNotFound,
@@ -56,6 +64,25 @@ pub enum Problem {
     OfGroup,
     /// There is no memory. Linux logs nothing for it.
     OutOfMemory,
+}
+
+impl Problem {
+    /// Whether Linux has a text for the problem.
+    pub(crate) fn has_text(self) -> bool {
+        !matches!(self, Self::NoTest | Self::MissingTest | Self::OpenEnd)
+    }
+
+    /// Returns the error number of the write that fails with this problem. As in Linux, some of these are not meant as
+    /// error numbers: they are the codes of the parser.
+    pub(crate) fn errno(self) -> Errno {
+        match self {
+            Self::TooManyClosed | Self::TooManyTests | Self::MissingTest => Errno::NotAllowed,
+            Self::TooManyOpen => Errno::NotFound,
+            Self::MissingQuote => Errno::NoProcess,
+            Self::OutOfMemory => Errno::NoMemory,
+            _ => Errno::Invalid,
+        }
+    }
 }
 
 impl From<OutOfMemory> for Error {
@@ -79,6 +106,7 @@ impl fmt::Display for Problem {
             Self::IllegalInteger => "Illegal integer value",
             Self::TooManyTests => "Too many terms in predicate expression",
             Self::InvalidValue => "Invalid value (did you forget quotes)?",
+            Self::NoTest | Self::MissingTest | Self::OpenEnd => "Error",
             Self::NoFilter => "No filter found",
             Self::FunctionNotFound => "Function not found",
             Self::FunctionNotUnique => "Several functions have this name; give an address in the one that is meant",

@@ -80,6 +80,9 @@ pub(super) fn parse(text: &str, fields: &[Field], functions: FindFunction) -> Re
         return Err(Error { problem: Problem::OperandTooLong, column: 0 });
     }
     check_pairs(bytes)?;
+    if bytes.iter().all(|byte| byte.is_ascii_whitespace() || matches!(byte, b'(' | b')')) {
+        return Err(Error { problem: Problem::NoTest, column: 0 });
+    }
     let mut compiler = Compiler::default();
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
@@ -223,7 +226,22 @@ impl Compiler {
         }
     }
 
+    /// Drops an operator at the end of the filter, and each `!` after it. As in Linux, the operator may lack its right
+    /// side, unless it is a `&&` that keeps an earlier `||` waiting.
+    fn drop_last_operator(&mut self) -> Result<(), Error> {
+        let operators = self.waiting.iter().filter(|waiting| matches!(waiting, Waiting::And | Waiting::Or)).count();
+        if operators == 0 || self.subexpressions.len() > operators {
+            return Ok(());
+        }
+        while self.waiting.pop() == Some(Waiting::Not) {}
+        match self.waiting.last() {
+            Some(Waiting::Or) => Err(Error { problem: Problem::OpenEnd, column: 0 }),
+            _ => Ok(()),
+        }
+    }
+
     fn finish(mut self, length: usize) -> Result<Box<[Test]>, Error> {
+        self.drop_last_operator()?;
         self.join(Waiting::Or)?;
         match (self.subexpressions.pop(), self.subexpressions.is_empty() && self.waiting.is_empty()) {
             (Some(subexpression), true) => {
@@ -231,7 +249,7 @@ impl Compiler {
                 self.backpatch(&subexpression.no, REJECT);
                 Ok(fallible::boxed_slice(self.tests)?)
             }
-            // The filter is empty, or an operator lacks its right side.
+            // There is nothing but `!`.
             _ => Err(Error { problem: Problem::NoFilter, column: length }),
         }
     }
@@ -240,7 +258,8 @@ impl Compiler {
 /// Parses the test that begins at `at`. Returns its questions, of which at least one must be answered with yes, and the
 /// position after it.
 ///
-/// Columns of a test are one too large, as in Linux, which counts them from after the first byte.
+/// Columns of a test are one too large, as in Linux, which counts them from after the first byte. So they may be after
+/// the end of the filter.
 fn questions(
     text: &str,
     at: usize,
@@ -249,13 +268,13 @@ fn questions(
 ) -> Result<(Vec<Question>, usize), Error> {
     let one = |question| fallible::collect([question]);
     let bytes = text.as_bytes();
-    let error = |problem, column: usize| Error { problem, column: (column + 1).min(bytes.len()) };
+    let error = |problem, column: usize| Error { problem, column: column + 1 };
     let span = |from: usize, is: fn(u8) -> bool| {
         bytes[from..].iter().position(|&byte| !is(byte)).map_or(bytes.len(), |length| from + length)
     };
     let name_end = span(at, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if name_end == at {
-        return Err(Error { problem: Problem::NoFilter, column: at });
+        return Err(Error { problem: Problem::MissingTest, column: 0 });
     }
     let operand = Operand::find(&text[at..name_end], fields).ok_or_else(|| error(Problem::FieldNotFound, name_end))?;
     let is_function = text[name_end..]

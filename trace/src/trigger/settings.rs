@@ -277,8 +277,11 @@ impl Settings {
             // The padded width ends with the caret, so it is one more than the column; column 0 is an exception in
             // Linux.
             let width = if column > 0 { column + 1 } else { 0 };
-            let shown = format_args!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem);
-            (self.filter, self.refused_filter) = (None, Some(fallible::format(shown)?));
+            let shown = match error.problem.has_text() {
+                true => fallible::format(format_args!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem)),
+                false => fallible::format(format_args!("{text}\nError: (0)\n")),
+            };
+            (self.filter, self.refused_filter) = (None, Some(shown?));
         }
         Err(error)
     }
