@@ -247,24 +247,25 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     /// Sets the filter of all events of a group, as writing to `events/GROUP/filter` does; the text `0` removes it. An
-    /// event that cannot have the filter then has none, and its file `filter` says so; this is not an error.
+    /// event that cannot have the filter then has none, and its file `filter` says so; this is not an error. The log has
+    /// an error for each such event.
     ///
     /// # Errors
     ///
     /// Fails if the group does not exist, or if there is no memory.
     pub fn set_group_filter(&mut self, group: &str, text: &str) -> Result<(), Errno> {
         let mut draft = self.draft()?;
-        let mut refused = None;
+        let mut refused = Vec::new();
         for name in self.names(Some(group), None) {
             let fields = &self.find(name)?.format().fields;
             match draft.get_mut(name)?.set_filter_of(text, fields, self.controls.services.functions, true) {
                 Ok(()) => {}
                 Err(filter::Error { problem: filter::Problem::OutOfMemory, .. }) => return Err(Errno::NoMemory),
-                Err(error) => refused = Some(error),
+                Err(error) => fallible::push(&mut refused, error)?,
             }
         }
         self.commit(draft)?;
-        if let Some(error) = refused {
+        for error in refused {
             self.refuse_filter(text.trim(), &error);
         }
         Ok(())
