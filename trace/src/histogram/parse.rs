@@ -633,7 +633,7 @@ impl fmt::Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comma = |number| if number > 0 { "," } else { "" };
         if let Some(name) = &self.name {
-            write!(f, "{name}:")?;
+            write!(f, "name={name}:")?;
         }
         f.write_str("keys=")?;
         for (number, key) in self.keys.iter().enumerate() {

@@ -46,6 +46,7 @@ fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
         ("disable_event:kprobes:x:2", "disable_event:kprobes:x:count=2"),
         ("enable_hist:kprobes:x:2", "enable_hist:kprobes:x:count=2"),
         ("disable_hist:kprobes:x if u > 3", "disable_hist:kprobes:x:unlimited if u > 3"),
+        ("hist:name=n:keys=u", "hist:name=n:keys=u:vals=hitcount:sort=hitcount:size=2048 [active]"),
         ("hist:keys=u if t ~ \"a b\"", "hist:keys=u:vals=hitcount:sort=hitcount:size=2048 if t ~ \"a b\" [active]"),
     ]) {
         let switch = Arc::try_new(Switch::new(true)).unwrap();
@@ -54,8 +55,10 @@ fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
         set(&mut settings, typed, &switch).unwrap();
         assert_eq!(super::tests::printed(&settings), alloc::format!("{printed}\n"));
         let mut again = Settings::new(true).unwrap();
-        set(&mut again, printed.trim_end_matches(" [active]"), &switch).unwrap();
+        let typed_again = printed.trim_end_matches(" [active]");
+        set(&mut again, typed_again, &switch).unwrap();
         assert_eq!(super::tests::printed(&again), alloc::format!("{printed}\n"));
+        assert!(again.remove_trigger(&request(&alloc::format!("!{typed_again}")).unwrap()).is_some());
         assert!(set(&mut settings, typed, &switch).is_err());
         assert!(settings.remove_trigger(&request(&alloc::format!("!{typed}")).unwrap()).is_some());
         assert!(settings.triggers().is_empty());

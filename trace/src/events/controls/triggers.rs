@@ -198,7 +198,14 @@ impl<P: RegisteredProbe> Events<P> {
         if let TriggerKind::Histogram(definition) = &request.kind {
             clock = definition.clock();
             named = self.find_like(definition).map_err(|error| {
-                let column = definition.name.as_deref().and_then(|name| text.trim().find(name)).unwrap_or(0);
+                const PARAMETER: &str = "name=";
+                let command = text.trim();
+                let mut places = command.match_indices(PARAMETER).map(|(at, _)| at);
+                let is_meant = |at: &usize| {
+                    let after = command.get(at + PARAMETER.len()..).unwrap_or_default();
+                    definition.name.as_deref().is_some_and(|name| after.starts_with(name))
+                };
+                let column = places.find(is_meant).unwrap_or(0);
                 self.refuse_histogram(name, text, &histogram::Error { column, ..error })
             })?;
         }

@@ -490,7 +490,7 @@ fn a_histogram_with_a_name_is_shared() {
     let trigger = "hist:name=both:keys=x:vals=y";
     pair.trigger("first", trigger).unwrap();
     pair.trigger("second", &format!("{trigger} if y > 1")).unwrap();
-    let shown = "hist:both:keys=x:vals=hitcount,y:sort=hitcount:size=2048";
+    let shown = "hist:name=both:keys=x:vals=hitcount,y:sort=hitcount:size=2048";
     assert_eq!(pair.triggers("second"), format!("{shown} if y > 1 [active]\n"));
     let both = |pair: &mut Controlled| {
         pair.hit("first", 0, 0, [3, 1]);
@@ -504,7 +504,7 @@ fn a_histogram_with_a_name_is_shared() {
     assert_eq!(pair.trigger("first", trigger), Err(Errno::Exists));
     let mismatch = "Named hist trigger doesn't match existing named trigger (includes variables)";
     for text in ["hist:name=both:keys=y:vals=y", "hist:name=both:keys=x:vals=y:a=x", "hist:name=both:keys=x"] {
-        assert_eq!(pair.refused("second", text), [format!("{mismatch} ^{}", &text[10..])]);
+        assert_eq!(pair.refused("second", text), [format!("{mismatch} ^{}", &text[5..])]);
     }
     assert_eq!(pair.trigger("second", "hist:keys=x:nohitcount"), Err(Errno::NotFound), "as Linux has it");
     // Each event pauses on its own. Clearing affects both.
