@@ -310,7 +310,8 @@ impl Settings {
         self.triggers.iter().try_for_each(|trigger| writeln!(out, "{trigger}"))
     }
 
-    /// Returns the index of the trigger that `request` names.
+    /// Returns the index of the trigger that `request` names. As in Linux, a trigger that does the opposite to the same
+    /// target is of the same type, and is meant, too.
     fn position(&self, request: &Request) -> Option<usize> {
         let is_same = |one: &Option<Filter>, other: &Option<Filter>| match (one, other) {
             (Some(one), Some(other)) => one.is_same(other),
@@ -321,7 +322,10 @@ impl Settings {
                 wanted.is_same(histogram.definition()) && is_same(&request.filter, &trigger.filter)
             }
             (TriggerKind::Histogram(_), None) | (_, Some(_)) => false,
-            (kind, None) => is_shown_as(&kind.name(), &trigger.name),
+            (kind, None) => {
+                is_shown_as(&kind.name(), &trigger.name)
+                    || kind.opposite().is_some_and(|name| is_shown_as(&name, &trigger.name))
+            }
         })
     }
 
@@ -397,9 +401,6 @@ impl Settings {
             return Ok(());
         }
         let place = self.position(&request);
-        let opposite = request.kind.opposite();
-        let is_opposite = |trigger: &Arc<Trigger>| opposite.is_some_and(|name| is_shown_as(&name, &trigger.name));
-        let is_taken = self.triggers.iter().any(is_opposite);
         let name = fallible::format(format_args!("{}", request.kind.name()))?;
         let is_paused =
             matches!(request.kind, TriggerKind::Histogram(Definition { command: Some(Command::Pause), .. }));
@@ -409,7 +410,6 @@ impl Settings {
             }
             (TriggerKind::Histogram(_), Some(_)) => return Err(SetError::Histogram(histogram::Problem::Exists)),
             (_, Some(_)) => return Err(SetError::Exists),
-            (_, None) if is_taken => return Err(SetError::Exists),
             (TriggerKind::Histogram(definition), None) => match definition.command {
                 Some(Command::Continue | Command::Clear) => {
                     return Err(SetError::Histogram(histogram::Problem::NotThere));

@@ -104,6 +104,18 @@ fn one_of_a_kind_is_enough() {
         assert_eq!(set(&mut settings, text, &switch).is_ok(), is_set, "{text}");
     }
     assert_eq!(set(&mut settings, "traceoff", &switch), Err(SetError::Exists));
+    // The opposite is of the same type, so it removes the trigger.
+    for (text, is_there) in tried([
+        ("!traceoff", true),
+        ("!traceon", false),
+        ("!disable_event:g:e", true),
+        ("!enable_hist:g:f", false),
+        ("!enable_event:g:f", true),
+        ("!stacktrace", true),
+    ]) {
+        assert_eq!(settings.remove_trigger(&request(text).unwrap()).is_some(), is_there, "{text}");
+    }
+    assert!(settings.triggers().is_empty());
 }
 
 #[test]
