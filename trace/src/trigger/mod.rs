@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 use fallible::{Arc, OutOfMemory};
 
+pub(crate) use parse::Line;
 pub use parse::{Error, Request, TriggerKind};
 
 use crate::filter::{Filter, Number, RegisterQuestion, Test};

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! COUNT is a number in decimal, octal (`0…`) or hexadecimal (`0x…`). The printed forms `count=N` and `unlimited` are
-//! also accepted. `!` removes the trigger.
+//! also accepted. Blanks can take the place of the first `:`. `!` removes the trigger: the count and the filter are then
+//! ignored, except those of a histogram.
 
 use alloc::string::String;
 use core::fmt;
@@ -104,26 +105,18 @@ impl Request {
     ///
     /// Returns the errors of [`parse`](Self::parse).
     pub(crate) fn parse_in(text: &str, fields: &[Field], scope: Scope<'_>) -> Result<Self, Error> {
-        let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
-        let (remove, text) = match text.strip_prefix('!') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let (command, filter) = split_filter(text)?;
-        let refuse = |filter, error| match (error, fallible::copy(filter)) {
+        let Line { remove, name, parameters } = Line::split(text);
+        let refuse = |filter: &str, error: filter::Error| match (error, fallible::copy(filter)) {
             (filter::Error { problem: filter::Problem::OutOfMemory, .. }, _) | (_, Err(OutOfMemory)) => {
                 Error::OutOfMemory
             }
             (error, Ok(filter)) => Error::Filter(filter, error),
         };
-        let parse = |filter| Filter::parse(filter, fields, scope.functions).map_err(|error| refuse(filter, error));
-        let filter = filter.map(parse).transpose()?;
-        let (name, parameters) = match command.split_once(':') {
-            Some((name, parameters)) => (name, Some(parameters)),
-            None => (command, None),
-        };
+        let parse =
+            |filter: &str| Filter::parse(filter, fields, scope.functions).map_err(|error| refuse(filter, error));
         if name == "hist" {
-            let parameters = parameters.unwrap_or("");
+            let (parameters, filter) = split_filter(parameters.ok_or(Error::Invalid)?)?;
+            let filter = filter.map(parse).transpose()?;
             let scope = Scope { is_removal: remove, ..scope };
             let definition = Definition::parse_in(parameters, "hist:".len(), fields, &scope);
             let definition = definition.map_err(|error| match error.problem {
@@ -132,47 +125,132 @@ impl Request {
             })?;
             return Ok(Self { remove, kind: TriggerKind::Histogram(definition), count: None, filter });
         }
-        let (kind, count) = match (name, parameters) {
-            ("stacktrace", count) => (TriggerKind::Stacktrace, count),
-            ("snapshot", count) => (TriggerKind::Snapshot, count),
-            ("traceon" | "traceoff", count) => (TriggerKind::Tracing { on: name == "traceon" }, count),
-            ("enable_event" | "disable_event" | "enable_hist" | "disable_hist", Some(parameters)) => {
-                let mut parts = parameters.splitn(3, ':');
-                let (Some(group), Some(event)) = (parts.next(), parts.next()) else { return Err(Error::Invalid) };
-                let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
-                let kind = match name {
-                    "enable_event" | "disable_event" => TriggerKind::Event { on: name == "enable_event", group, event },
-                    _ => TriggerKind::Histograms { on: name == "enable_hist", group, event },
-                };
-                (kind, parts.next())
+        let kind = match name {
+            "stacktrace" => TriggerKind::Stacktrace,
+            "snapshot" => TriggerKind::Snapshot,
+            "traceon" | "traceoff" => TriggerKind::Tracing { on: name == "traceon" },
+            "enable_event" | "disable_event" | "enable_hist" | "disable_hist" => {
+                return Self::on_event(name, remove, parameters.ok_or(Error::Invalid)?, &parse);
             }
             _ => return Err(Error::Invalid),
         };
-        let count = match count {
-            None | Some("unlimited") => None,
-            Some(count) => Some(parse_count(count).ok_or(Error::Invalid)?),
+        if remove {
+            return Ok(Self { remove, kind, count: None, filter: None });
+        }
+        let (count, filter) = match parameters {
+            Some(parameters) if is_count(parameters) => split_word(parameters),
+            filter => ("", filter),
         };
-        Ok(Self { remove, kind, count, filter })
+        let count = if count.is_empty() { None } else { parse_count(count)? };
+        Ok(Self { remove, kind, count, filter: filter.map(after_if).transpose()?.map(parse).transpose()? })
+    }
+
+    /// Parses the parameters of the trigger `name`, which acts on another event.
+    fn on_event(
+        name: &str,
+        remove: bool,
+        parameters: &str,
+        parse: &dyn Fn(&str) -> Result<Filter, Error>,
+    ) -> Result<Self, Error> {
+        let (target, filter) = split_word(parameters);
+        let mut parts = target.splitn(3, ':');
+        let (Some(group), Some(event)) = (parts.next(), parts.next()) else { return Err(Error::Invalid) };
+        let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
+        let kind = match name {
+            "enable_event" | "disable_event" => TriggerKind::Event { on: name == "enable_event", group, event },
+            _ => TriggerKind::Histograms { on: name == "enable_hist", group, event },
+        };
+        if remove {
+            return Ok(Self { remove, kind, count: None, filter: None });
+        }
+        let count = parts.next().map_or(Ok(None), parse_count)?;
+        Ok(Self { remove, kind, count, filter: filter.map(after_if).transpose()?.map(parse).transpose()? })
     }
 }
 
-fn parse_count(text: &str) -> Option<u64> {
-    let digits = text.strip_prefix("count=").unwrap_or(text);
-    let count = number::unsigned(digits).filter(|&count| count < u64::MAX)?;
-    digits.starts_with(|first: char| first.is_ascii_digit()).then_some(count)
+/// The parts of a line that is written to a file `trigger`. As in Linux, blanks can take the place of the first `:`.
+pub(crate) struct Line<'a> {
+    /// Whether the trigger is to be removed.
+    pub remove: bool,
+    /// The command.
+    pub name: &'a str,
+    /// The text after the command, with the filter; `None` if there is none.
+    pub parameters: Option<&'a str>,
 }
 
-/// Splits the command from the filter after the word `if`.
+impl<'a> Line<'a> {
+    /// Splits a line.
+    pub fn split(text: &'a str) -> Self {
+        let text = text.trim_matches(is_space);
+        let (remove, text) = match text.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let (name, rest) = match text.split_once([':', ' ', '\t']) {
+            Some((name, rest)) => (name, Some(rest.trim_start_matches(is_space))),
+            None => (text, None),
+        };
+        Self { remove, name, parameters: rest.filter(|rest| !rest.is_empty()) }
+    }
+}
+
+fn is_space(character: char) -> bool {
+    character.is_ascii_whitespace()
+}
+
+/// Whether the parameters begin with a count. Otherwise they are only a filter.
+fn is_count(parameters: &str) -> bool {
+    let (word, _) = split_word(parameters);
+    word.starts_with(|first: char| first.is_ascii_digit()) || word.starts_with(COUNT) || word == UNLIMITED
+}
+
+/// Splits off the first word. Returns it, and the text after it, if there is any.
+fn split_word(text: &str) -> (&str, Option<&str>) {
+    match text.split_once([' ', '\t']) {
+        Some((word, rest)) => (word, Some(rest.trim_start_matches(is_space)).filter(|rest| !rest.is_empty())),
+        None => (text, None),
+    }
+}
+
+/// Returns the filter after the word `if`.
+fn after_if(text: &str) -> Result<&str, Error> {
+    match split_word(text) {
+        ("if", Some(filter)) => Ok(filter),
+        _ => Err(Error::Invalid),
+    }
+}
+
+/// The printed form of a count, before its number.
+const COUNT: &str = "count=";
+/// The printed form of no count.
+const UNLIMITED: &str = "unlimited";
+
+/// Parses a count, up to a `:` after it; `None` means always.
+fn parse_count(text: &str) -> Result<Option<u64>, Error> {
+    let count = text.split(':').next().unwrap_or(text);
+    if count == UNLIMITED {
+        return Ok(None);
+    }
+    let digits = count.strip_prefix(COUNT).unwrap_or(count);
+    let number = number::unsigned(digits).filter(|&count| count < u64::MAX);
+    let number = number.filter(|_| digits.starts_with(|first: char| first.is_ascii_digit()));
+    number.map(Some).ok_or(Error::Invalid)
+}
+
+/// Splits the parameters of a histogram, which may have blanks in them, from the filter after the word `if`.
 fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
-    let is_space = |character: char| character.is_ascii_whitespace();
-    let is_filter = |(at, _): &(usize, &str)| text[..*at].ends_with(is_space) && text[at + 2..].starts_with(is_space);
-    let filter = text.match_indices("if").find(is_filter).map(|(at, _)| at);
-    let command = text[..filter.unwrap_or(text.len())].trim_end_matches(is_space);
-    // The parameters of an action may have spaces between them.
-    if command.contains(is_space) && !command.starts_with("hist:") {
-        return Err(Error::Invalid);
+    for (at, word) in text.match_indices("if") {
+        let (before, after) = (&text[..at], &text[at + word.len()..]);
+        match (before.chars().next_back(), after.chars().next()) {
+            (None, _) => return Err(Error::Invalid),
+            (Some(' ' | '\t'), _) if after.len() < 2 => return Err(Error::Invalid),
+            (Some(' ' | '\t'), Some(' ' | '\t')) => {
+                return Ok((before.trim_matches(is_space), Some(after.trim_matches(is_space))));
+            }
+            _ => {}
+        }
     }
-    Ok((command, filter.map(|at| text[at + 2..].trim_matches(is_space))))
+    Ok((text, None))
 }
 
 impl TriggerKind {

@@ -70,9 +70,14 @@ fn what_is_no_trigger_is_refused() {
     for text in tried([
         "",
         "!",
-        "snapshot:",
-        "stacktrace:",
         "stacktrace:x",
+        "stacktrace:5x",
+        "stacktrace::5",
+        "stacktrace:if",
+        "stacktrace 5 u == 1",
+        "hist",
+        "hist:if u == 1",
+        "hist:keys=u if",
         "stacktrace:-1",
         "stacktrace if",
         "stacktrace u == 1",
@@ -84,8 +89,46 @@ fn what_is_no_trigger_is_refused() {
     ]) {
         assert_eq!(request(text).err(), Some(Error::Invalid), "{text}");
     }
-    assert!(matches!(request("hist"), Err(Error::Histogram(_))));
+    assert!(matches!(request("hist:u"), Err(Error::Histogram(_))));
     assert!(matches!(request("stacktrace if nofield == 1"), Err(Error::Filter(..))));
+}
+
+/// As in Linux, blanks can take the place of the first `:`, and a count ends at a further `:`.
+#[test]
+fn triggers_are_read_as_linux_reads_them() {
+    for (typed, printed) in tried([
+        ("traceoff:", "traceoff:unlimited"),
+        ("stacktrace 5", "stacktrace:count=5"),
+        ("stacktrace:  5 if u > 3", "stacktrace:count=5 if u > 3"),
+        ("stacktrace\t5:6", "stacktrace:count=5"),
+        ("enable_event g:e:5:6", "enable_event:g:e:count=5"),
+        ("hist  keys=u if u > 3", "hist:keys=u:vals=hitcount:sort=hitcount:size=2048 if u > 3 [active]"),
+    ]) {
+        let switch = Arc::try_new(Switch::new(true)).unwrap();
+        let mut settings = Settings::new(true).unwrap();
+        set(&mut settings, typed, &switch).unwrap();
+        assert_eq!(super::tests::printed(&settings), alloc::format!("{printed}\n"));
+    }
+}
+
+/// As in Linux, a removal of anything but a histogram names a type and a target, and nothing else is read.
+#[test]
+fn a_removal_needs_neither_a_count_nor_a_filter() {
+    for (text, removal) in tried([
+        ("traceoff", "!traceoff if nosuch == 1"),
+        ("stacktrace:3 if u == 1", "!stacktrace:junk"),
+        ("traceon", "!traceon junk"),
+        ("enable_event:g:e", "!enable_event:g:e:junk if junk"),
+        ("disable_hist:g:e:3", "!disable_hist g:e junk"),
+    ]) {
+        let switch = Arc::try_new(Switch::new(true)).unwrap();
+        let mut settings = Settings::new(true).unwrap();
+        set(&mut settings, text, &switch).unwrap();
+        let removed = settings.remove_trigger(&request(removal).unwrap());
+        assert_eq!((removed.is_some(), settings.triggers().len()), (true, 0), "{removal}");
+    }
+    assert!(matches!(request("!enable_event:g"), Err(Error::Invalid)));
+    assert!(matches!(request("!hist:keys=u if nosuch == 1"), Err(Error::Filter(..))));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Setting and removing triggers, with what they refer to in other events and keep there.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::fmt::Write;
@@ -12,7 +13,12 @@ use crate::errno::Errno;
 use crate::events::{Events, RegisteredProbe};
 use crate::histogram::{self, Command, Histogram, Needed, OtherEvents, Scope, VariableSource};
 use crate::trigger::settings::{Resources, SetError, Settings};
-use crate::trigger::{self, Request, Target, Trigger, TriggerKind};
+use crate::trigger::{self, Line, Request, Target, Trigger, TriggerKind};
+
+/// Returns the histogram `text` as the log shows it.
+fn logged(text: &str) -> Result<String, OutOfMemory> {
+    fallible::format(format_args!("hist:{}", Line::split(text).parameters.unwrap_or_default()))
+}
 
 impl<P: RegisteredProbe> Events<P> {
     /// Sets a trigger of an event, or removes one.
@@ -22,7 +28,7 @@ impl<P: RegisteredProbe> Events<P> {
     /// Fails if the text is not a trigger, if the event already has it, or if it refers to an event that does not
     /// exist. The error log says why, in the cases in which Linux's does.
     pub fn set_trigger(&mut self, name: Name<'_>, text: &str) -> Result<(), Errno> {
-        if text.trim_ascii().trim_start_matches('!').starts_with("hist:") {
+        if let Line { name: "hist", parameters: Some(_), .. } = Line::split(text) {
             self.controls.refused.retain(|refused| refused.name() != name);
         }
         let needed = RefCell::new(None);
@@ -49,7 +55,7 @@ impl<P: RegisteredProbe> Events<P> {
     fn keep_field(&mut self, name: Name<'_>, text: &str, needed: &Needed) -> Result<(), Errno> {
         let Needed { event: (group, event), field, parts } = needed;
         let refuse = |events: &mut Self, problem| {
-            let column = text.trim().trim_start_matches('!').find(field.as_str()).unwrap_or(0);
+            let column = logged(text).map_or(0, |command| command.find(field.as_str()).unwrap_or(0));
             events.refuse_histogram(name, text, &histogram::Error { problem, column, before: None })
         };
         let triggers = self.settings((group, event)).map_or(&[][..], Settings::triggers);
@@ -199,7 +205,7 @@ impl<P: RegisteredProbe> Events<P> {
             clock = definition.clock();
             named = self.find_like(definition).map_err(|error| {
                 const PARAMETER: &str = "name=";
-                let command = text.trim();
+                let command = logged(text).unwrap_or_default();
                 let mut places = command.match_indices(PARAMETER).map(|(at, _)| at);
                 let is_meant = |at: &usize| {
                     let after = command.get(at + PARAMETER.len()..).unwrap_or_default();
@@ -301,14 +307,13 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     fn refuse_histogram(&mut self, (group, event): Name<'_>, text: &str, error: &histogram::Error) -> Errno {
-        let command = text.trim().trim_start_matches('!');
-        let logged = error.before.into_iter().chain([(error.problem, error.column)]);
-        if let Ok(place) = fallible::format(format_args!("hist:{group}:{event}")) {
-            for (problem, column) in logged.filter(|(problem, _)| problem.is_logged()) {
-                self.log_problem(&place, &problem, command, column);
+        let problems = error.before.into_iter().chain([(error.problem, error.column)]);
+        if let (Ok(place), Ok(command)) = (fallible::format(format_args!("hist:{group}:{event}")), logged(text)) {
+            for (problem, column) in problems.filter(|(problem, _)| problem.is_logged()) {
+                self.log_problem(&place, &problem, &command, column);
                 // Without memory, the log is the only report.
                 self.controls.refused.retain(|refused| refused.name() != (group, event));
-                let refused = RefusedHistogram::new((group, event), &problem, command);
+                let refused = RefusedHistogram::new((group, event), &problem, &command);
                 let _ = refused.and_then(|refused| fallible::push(&mut self.controls.refused, refused));
             }
         }
