@@ -107,6 +107,10 @@ pub(super) fn remove_histograms(session: &mut Session, parts: &[&str]) -> Result
 }
 
 pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    // As in Linux, an empty line is no trigger.
+    if text.trim().is_empty() {
+        return Err(Errno::Invalid);
+    }
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.try_for_each(|line| session.events.set_trigger(name(parts), line))
 }
