@@ -39,9 +39,14 @@ fn remove(session: &mut Session, name: Option<&str>) -> Result<usize, Errno> {
     events.remove_synthetic(name, &|event| instances.have_busy(event)).map_err(Problem::errno)
 }
 
+/// Returns the definition of a synthetic event without its comment, which any `#` begins.
+fn without_comment(line: &str) -> &str {
+    line.split('#').next().unwrap_or(line)
+}
+
 /// Carries out each line of a text as a definition of a synthetic event.
 pub(super) fn write(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    for line in text.lines().map(str::trim_ascii_start) {
+    for line in text.lines().map(|line| without_comment(line).trim_ascii_start()) {
         match synthetic::parse(line) {
             Ok(None) => {}
             Ok(Some(command)) => carry_out(session, line, command)?,
@@ -62,6 +67,7 @@ pub(super) fn write_any(session: &mut Session, _: &[&str], text: &str) -> Result
         let removal = removal.transpose()?;
         let line = removal.as_deref().unwrap_or(line);
         if line.starts_with("s:") {
+            let line = without_comment(line);
             match synthetic::parse_dynamic(line) {
                 Ok(command) => carry_out(session, line, command)?,
                 Err(error) => return Err(refuse(session, line, error)),
