@@ -91,7 +91,7 @@ problems! {
     NoGroup = "Group name is not specified";
     /// The group is longer than [`NAME_MAX`](super::NAME_MAX).
     GroupTooLong = "Group name is too long";
-    /// The group is not an identifier of C.
+    /// The group is not an identifier of C, but for hyphens.
     Group = "Group name must follow the same rules as C identifiers";
     /// No event follows the `:`.
     NoEvent = "Event name is not specified";
@@ -252,7 +252,8 @@ impl Problem {
             Self::Place => {
                 "a symbol as `symbols` lists it, with an offset as in +8 or +0x10; or an address as in 0xffffffc000001000"
             }
-            Self::Group | Self::Event | Self::ArgumentName => "letters, digits and `_`, no digit first",
+            Self::Group => "letters, digits, `_` and `-`, no digit first",
+            Self::Event | Self::ArgumentName => "letters, digits and `_`, no digit first",
             Self::GroupTooLong | Self::EventTooLong => "63 characters at most",
             Self::Variable => "$argN (at a function's entry or return), $retval (return), $stack, $stackN, $comm",
             Self::Register => "a register is %x0 to %x30, %sp, %pc or %pstate",

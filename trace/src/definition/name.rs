@@ -35,21 +35,25 @@ pub(super) fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<Stri
         None => (None, name),
     };
     if let Some(group) = group {
-        check_name(group, [Problem::NoGroup, Problem::GroupTooLong, Problem::Group])?;
+        check_name(group, is_group, [Problem::NoGroup, Problem::GroupTooLong, Problem::Group])?;
     }
     if group.is_none() || !event.text.is_empty() {
-        check_name(event, [Problem::NoEvent, Problem::EventTooLong, Problem::Event])?;
+        check_name(event, is_identifier, [Problem::NoEvent, Problem::EventTooLong, Problem::Event])?;
     }
     let event = Some(fallible::copy(event.text)?).filter(|event| !event.is_empty());
     Ok((group.map(|group| fallible::copy(group.text)).transpose()?, event))
 }
 
-fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Result<(), ParseError> {
+fn check_name(
+    name: Token<'_>,
+    is_good: fn(&str) -> bool,
+    [absent, long, malformed]: [Problem; 3],
+) -> Result<(), ParseError> {
     let problem = if name.text.is_empty() {
         absent
     } else if name.text.len() > NAME_MAX {
         long
-    } else if !is_identifier(name.text) {
+    } else if !is_good(name.text) {
         malformed
     } else if RESERVED.contains(&name.text) {
         Problem::ReservedName
@@ -57,6 +61,13 @@ fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Resul
         return Ok(());
     };
     Err(name.error(problem))
+}
+
+/// Whether `text` is an identifier of C, but for hyphens, which Linux allows in the names of groups.
+fn is_group(text: &str) -> bool {
+    !text.starts_with(|first: char| first.is_ascii_digit())
+        && !text.is_empty()
+        && text.chars().all(|character| character.is_ascii_alphanumeric() || matches!(character, '_' | '-'))
 }
 
 /// Whether `text` is an identifier of C, as Linux requires of names.

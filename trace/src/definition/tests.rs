@@ -41,6 +41,7 @@ fn definitions_are_listed_as_linux_lists_them() {
         assert_eq!(listed(line), line);
     }
     assert_tried!(listed("p:kpb.x f"), "p:kpb/x f");
+    assert_tried!(listed("p:-g-h/x f"), "p:-g-h/x f");
     assert_tried!(listed("r f"), "r:kprobes/r_f_0 f");
     assert_tried!(listed("p:x f%return $retval"), "r:kprobes/x f arg1=$retval");
     assert_tried!(listed("p:x f+0x10"), "p:kprobes/x f+16");
@@ -271,7 +272,8 @@ fn names_are_refused_as_linux_refuses_them() {
     assert_eq!(define("r0x10 f").kind, EventKind::Return { maxactive: Some(16) });
     assert_tried!(refused("p: f", "  ^"), Problem::NoEvent);
     assert_tried!(refused("p:/x f", "  ^"), Problem::NoGroup);
-    assert_tried!(refused("p:g-h/x f", "  ^"), Problem::Group);
+    assert_tried!(refused("p:g+h/x f", "  ^"), Problem::Group);
+    assert_tried!(refused("p:1-h/x f", "  ^"), Problem::Group);
     assert_tried!(refused("p:g/x-y f", "    ^"), Problem::Event);
     assert_tried!(refused("p:1x f", "  ^"), Problem::Event);
     for name in ["enable", "filter", "format", "hist", "id", "trigger"] {
