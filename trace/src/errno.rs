@@ -14,6 +14,8 @@ pub enum Errno {
     NotFound,
     /// ESRCH
     NoProcess,
+    /// E2BIG
+    TooLong,
     /// ENOMEM
     NoMemory,
     /// EACCES
@@ -40,6 +42,7 @@ impl fmt::Display for Errno {
             Self::NotAllowed => "Operation not permitted",
             Self::NotFound => "No such file or directory",
             Self::NoProcess => "No such process",
+            Self::TooLong => "Argument list too long",
             Self::NoMemory => "Cannot allocate memory",
             Self::NotPermitted => "Permission denied",
             Self::Busy => "Device or resource busy",

@@ -217,6 +217,7 @@ impl Problem {
             | Self::NoTracepoint
             | Self::AttachedField
             | Self::NoField => Errno::NotFound,
+            Self::TooManyArguments | Self::ArgumentTooLong => Errno::TooLong,
             Self::Busy => Errno::Busy,
             Self::OutOfMemory => Errno::NoMemory,
             Self::Exists | Self::OtherKind | Self::OtherArguments | Self::Same => Errno::Exists,

@@ -338,6 +338,7 @@ fn arguments_are_refused_with_their_column() {
     assert_tried!(refused("p:x f arg2=%x0 %x1", "               ^"), Problem::UsedArgumentName);
     assert_tried!(refused(&format!("p:x f {}=%x0", "n".repeat(33)), "      ^"), Problem::ArgumentNameTooLong);
     assert_tried!(refused(&format!("p:x f a=+{}(%x0)", "0".repeat(63)), "        ^"), Problem::ArgumentTooLong);
+    assert_eq!([Problem::ArgumentTooLong, Problem::TooManyArguments].map(Problem::errno), [Errno::TooLong; 2]);
     if cfg!(miri) {
         // A line with so many arguments takes half a minute.
         return;
