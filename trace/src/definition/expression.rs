@@ -142,12 +142,12 @@ fn register(name: &str) -> Option<Register> {
 }
 
 fn variable(name: &str, place_kind: PlaceKind) -> Result<Origin, Problem> {
+    // Whatever follows is a part of the result.
+    if name.starts_with("retval") && place_kind != PlaceKind::Return {
+        return Err(Problem::ReturnValueOnProbe);
+    }
     if name == "retval" {
-        return if place_kind == PlaceKind::Return {
-            Ok(Origin::ReturnValue)
-        } else {
-            Err(Problem::ReturnValueOnProbe)
-        };
+        return Ok(Origin::ReturnValue);
     }
     if name == "comm" || name == "COMM" {
         return Ok(Origin::TaskName);

@@ -329,6 +329,8 @@ fn arguments_are_refused_with_their_column() {
     assert_tried!(refused("p:x f $stack2049", "      ^"), Problem::StackNumber);
     assert_tried!(refused("p:x f $stackx", "      ^"), Problem::Variable);
     assert_tried!(refused("p:x f $retval", "      ^"), Problem::ReturnValueOnProbe);
+    assert_tried!(refused("p:x f $retval->len", "      ^"), Problem::ReturnValueOnProbe);
+    assert_tried!(refused("p:x f+4 a=$retval.0", "          ^"), Problem::ReturnValueOnProbe);
     assert_tried!(refused("p:x f &1", "      ^"), Problem::Argument);
     assert_tried!(refused("p:x f =%x0", "      ^"), Problem::NoArgumentName);
     assert_tried!(refused("p:x f a=", "        ^"), Problem::NoArgument);
