@@ -527,13 +527,17 @@ impl Definition {
     }
 
     /// Compares the definition with that of another probe of one event. Returns the part of the line that differs, or
-    /// `None` if both can belong to the same event.
+    /// `None` if both can belong to the same event. As in Linux, if one has more arguments, that is the first of these.
     pub(crate) fn differs(&self, other: &Self) -> Option<usize> {
         let same = |(one, other): (&Argument, &Argument)| {
             one.name == other.name && one.kind.base == other.kind.base && one.kind.count == other.kind.count
         };
-        let common = self.arguments.iter().zip(&other.arguments).take_while(|pair| same(*pair)).count();
-        (common < self.arguments.len().max(other.arguments.len())).then_some(2 + common)
+        let (count, others) = (self.arguments.len(), other.arguments.len());
+        let common = match count == others {
+            true => self.arguments.iter().zip(&other.arguments).take_while(|pair| same(*pair)).count(),
+            false => count.min(others),
+        };
+        (common < count.max(others)).then_some(2 + common)
     }
 }
 

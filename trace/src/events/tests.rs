@@ -571,6 +571,7 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_tried!(reason("p:taken a::b<c, d> x=%x0 %x1", "                         ^", Problem::OtherArguments), "");
     assert_tried!(reason("p:taken a::b<c, d> y=%x0", "                   ^", Problem::OtherArguments), "");
     assert_tried!(reason("p:taken f", "          ^", Problem::OtherArguments), "");
+    assert_tried!(reason("p:taken f y=%x0 %x1", "                ^", Problem::OtherArguments), "");
     assert_tried!(reason("p:kprobes/taken f x=%x0", "^", Problem::Same), "");
     assert!(reason("p:x g", "    ^", Problem::NoFunction).ends_with("no function has the name g; did you mean `f`?"));
     assert!(!reason("p:x TIME", "    ^", Problem::NoFunction).contains("did you mean"), "a static is no place");
