@@ -204,6 +204,7 @@ fn write_synthetic(
 ) -> fmt::Result {
     write!(out, "{name}: ")?;
     for (number, field) in format.arguments().iter().enumerate() {
+        let space = if number + 1 < format.arguments().len() { " " } else { "" };
         write!(out, "{}=", field.name)?;
         if field.is_stack() {
             write_value(out, field, record.bytes, 0, symbols)?;
@@ -214,18 +215,20 @@ fn write_synthetic(
             Base::Signed(Width::W64 | Width::W32) => write!(out, "{}", value as i64)?,
             Base::Signed(width) => write!(out, "{}", value & !(u64::MAX << width.bits()))?,
             Base::Hexadecimal(_) => {
-                // Linux prints names of flags in the parentheses; here flags have no names.
-                write!(out, "{value:x} (")?;
+                // Linux prints names of flags in the parentheses; here flags have no names. As in Linux, the blank that
+                // separates fields precedes the parentheses.
+                write!(out, "{value:x}{space} (")?;
                 if value > 0 {
                     write!(out, "{value:#x}")?;
                 }
                 out.write_char(')')?;
+                continue;
             }
             Base::Characters => write_lossy(out, field.characters(record.bytes))?,
             Base::String => write_lossy(out, field.bytes(record.bytes, 0).unwrap_or(b"(fault)"))?,
             _ => write!(out, "{value}")?,
         }
-        out.write_str(if number + 1 < format.arguments().len() { " " } else { "" })?;
+        out.write_str(space)?;
     }
     out.write_char('\n')
 }

@@ -3,7 +3,7 @@
 use kprobes_random::assert_tried;
 
 use super::*;
-use crate::definition::{Command, EventKind, parse};
+use crate::definition::{Command, EventKind, parse, synthetic};
 use crate::format::Format;
 use crate::ring::Record;
 use crate::symbols::Function;
@@ -148,6 +148,17 @@ fn arrays_and_texts() {
     let mut bytes: Vec<u8> = (6 << 16 | 20_u32).to_le_bytes().into();
     bytes.extend(b"f+0x4\0");
     assert_tried!(arguments("p f %x0:symstr", 0, &bytes), "arg1=\"f+0x4\"");
+}
+
+#[test]
+fn flags_of_a_synthetic_event_follow_the_blank() {
+    let Ok(Some(synthetic::Command::Define(definition))) = synthetic::parse("e gfp_t a; gfp_t b") else { panic!() };
+    let format = Format::of_synthetic(definition).unwrap();
+    let bytes = [&[6, 0, 0, 0, 1, 0, 0, 0][..], &words([0xcc0, 0])].concat();
+    let record = Record { cpu: 0, lost: 0, time: 0, count: 0, name: [0; 16], faults: 0, bytes: &bytes };
+    let mut text = String::new();
+    write_message(&mut text, &record, Some(("e", &format)), &Names, Options::default()).unwrap();
+    assert_eq!(text, "e: a=cc0  (0xcc0)b=0 ()\n");
 }
 
 #[test]
