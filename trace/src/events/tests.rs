@@ -1013,7 +1013,7 @@ fn the_heading_is_that_of_the_tracer_and_its_options() {
     for tracer in [Tracer::FunctionGraph, Tracer::Nop] {
         events.set_tracer(tracer);
         events.set_option(Flag::ContextInfo, false);
-        assert_eq!(heading(&events), "");
+        assert_eq!(heading(&events), format!("# tracer: {}\n#\n", tracer.name()));
         events.set_option(Flag::ContextInfo, true);
     }
 }
@@ -1139,7 +1139,7 @@ fn options_change_what_is_printed() {
          #              | |         |         |         |\n\
          \x20           main-3       [000]      0.000001: one: (f+0x0/0x10 <0000000000001000>)\n"
     ));
-    assert_eq!(with("nocontext-info"), "one: (f+0x0/0x10 <0000000000001000>)\n");
+    assert_eq!(with("nocontext-info"), "# tracer: nop\n#\none: (f+0x0/0x10 <0000000000001000>)\n");
     assert!(!with("nooverwrite").is_empty() && !events.options().is(Flag::Overwrite) && !events.rings().overwrites());
 }
 

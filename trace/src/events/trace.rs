@@ -302,12 +302,12 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     /// Writes the heading of `trace`: `present` of `written` records follow, from a machine with `cpus` CPUs. Writes
-    /// nothing if [`Flag::ContextInfo`] is off.
+    /// only the tracer if [`Flag::ContextInfo`] is off.
     fn write_header(&self, out: &mut dyn Write, present: u64, written: u64, cpus: usize) -> fmt::Result {
+        writeln!(out, "# tracer: {}\n#", self.options.tracer.name())?;
         if !self.options.is(Flag::ContextInfo) {
             return Ok(());
         }
-        writeln!(out, "# tracer: {}\n#", self.options.tracer.name())?;
         if self.options.tracer == Tracer::FunctionGraph {
             return graph::write_columns(out, self.options);
         }
