@@ -15,6 +15,8 @@ pub enum Flag {
     SymOffset,
     /// Functions are printed with their virtual address after them.
     SymAddr,
+    /// After an overrun, a line says where the records of each CPU begin.
+    Annotate,
     /// A record is printed with its task, CPU, state and time.
     ContextInfo,
     /// A full ring overwrites its oldest records; otherwise it drops new ones.
@@ -55,9 +57,10 @@ pub enum Flag {
 
 impl Flag {
     /// All options with their names, in the order of Linux.
-    pub const ALL: [(Self, &str); 10] = [
+    pub const ALL: [(Self, &str); 11] = [
         (Self::SymOffset, "sym-offset"),
         (Self::SymAddr, "sym-addr"),
+        (Self::Annotate, "annotate"),
         (Self::ContextInfo, "context-info"),
         (Self::Overwrite, "overwrite"),
         (Self::DisableOnFree, "disable_on_free"),
@@ -172,7 +175,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let mut options = Self { bits: 0, tracer: Tracer::Nop, clock: TraceClock::Local, names: 128 };
-        for flag in [Flag::ContextInfo, Flag::Overwrite, Flag::IrqInfo, Flag::Markers] {
+        for flag in [Flag::Annotate, Flag::ContextInfo, Flag::Overwrite, Flag::IrqInfo, Flag::Markers] {
             options.set(flag, true);
         }
         for flag in [Flag::GraphCpu, Flag::GraphOverhead, Flag::GraphDuration, Flag::GraphInterrupts] {
@@ -235,8 +238,8 @@ mod tests {
     fn the_files_are_those_of_linux() {
         let mut text = String::new();
         Options::default().write(&mut text).unwrap();
-        let general = "nosym-offset\nnosym-addr\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\nnoevent-fork\n\
-            nofunction-fork\nnostacktrace\n";
+        let general = "nosym-offset\nnosym-addr\nannotate\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\n\
+            noevent-fork\nnofunction-fork\nnostacktrace\n";
         assert_eq!(text, general);
         text.clear();
         Options { tracer: Tracer::FunctionGraph, ..Options::default() }.write(&mut text).unwrap();

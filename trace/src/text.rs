@@ -69,6 +69,11 @@ pub fn write_lost(out: &mut dyn Write, cpu: usize, count: u64) -> fmt::Result {
     writeln!(out, "CPU:{cpu} [LOST {count} EVENTS]")
 }
 
+/// Writes the line that says that the records of `cpu` begin.
+pub(crate) fn write_start(out: &mut dyn Write, cpu: usize) -> fmt::Result {
+    writeln!(out, "##### CPU {cpu} buffer started ####")
+}
+
 /// The name and the format of an event, unless it is gone.
 pub(crate) type Described<'a> = Option<(&'a str, &'a Format)>;
 

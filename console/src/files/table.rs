@@ -160,6 +160,7 @@ pub(super) static NODES: [Node; 68] = [
         "whether an option is on; written: 0, 1\n\
          sym-offset       stacks show offsets into functions\n\
          sym-addr         functions are followed by their addresses\n\
+         annotate         after an overrun, a line precedes the first record of a CPU\n\
          context-info     records show their task, CPU, state and time\n\
          overwrite        a full ring overwrites its oldest records and drops no new ones\n\
          disable_on_free  free_buffer also turns tracing off\n\

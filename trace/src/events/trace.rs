@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
+use core::mem;
 
 use fallible::OutOfMemory;
 
@@ -117,7 +118,7 @@ impl<P: RegisteredProbe> Events<P> {
             return Ok(out.write_str(SNAPSHOT_HELP)?);
         }
         self.write_header(out, snapshot.present(), snapshot.written(), cpus)?;
-        self.write_records(out, snapshot, &|_, _| true, symbols, clock)
+        self.write_records(out, snapshot, true, &|_, _| true, symbols, clock)
     }
 
     /// Empties the ring of `cpu`.
@@ -201,7 +202,7 @@ impl<P: RegisteredProbe> Events<P> {
         let snapshot = self.rings.snapshot()?;
         self.write_header(out, snapshot.present(), snapshot.written(), cpus)?;
         let skipped = (snapshot.present() as usize).saturating_sub(limit);
-        self.write_records(out, &snapshot, &|number, _| number >= skipped, symbols, clock)
+        self.write_records(out, &snapshot, true, &|number, _| number >= skipped, symbols, clock)
     }
 
     /// Writes the file `per_cpu/cpuN/trace`: the records of `cpu`.
@@ -221,7 +222,7 @@ impl<P: RegisteredProbe> Events<P> {
         let snapshot = self.rings.snapshot()?;
         let Counts { present, lost } = snapshot.counts().nth(cpu).unwrap_or_default();
         self.write_header(out, present, present + lost, cpus)?;
-        self.write_records(out, &snapshot, &|_, record| record.cpu == cpu, symbols, clock)
+        self.write_records(out, &snapshot, false, &|_, record| record.cpu == cpu, symbols, clock)
     }
 
     /// Writes the file `per_cpu/cpuN/stats` of `cpu`; `now` is the system counter.
@@ -315,18 +316,30 @@ impl<P: RegisteredProbe> Events<P> {
         text::write_columns(out, self.options)
     }
 
-    /// Writes the records of `snapshot` for which `is_meant` is true. It gets the index and the record.
+    /// Writes the records of `snapshot` for which `is_meant` is true. It gets the index and the record. If the records
+    /// `are_of_all` CPUs, and some were overwritten, a line precedes the first record of each CPU, but as in Linux not
+    /// the first two records of all.
     fn write_records(
         &self,
         out: &mut dyn Write,
         snapshot: &Snapshot,
+        are_of_all: bool,
         is_meant: &dyn Fn(usize, &Record<'_>) -> bool,
         symbols: &dyn Symbols,
         clock: Clock,
     ) -> Result<(), ShowError> {
         let mut graph = Printer::of(snapshot.records()?, symbols)?;
+        let is_annotated = are_of_all
+            && self.options.is(Flag::Annotate)
+            && self.options.tracer != Tracer::FunctionGraph
+            && snapshot.stats().any(|stats| stats.overrun > 0);
+        let mut started = fallible::boxed_slice((0..self.rings.cpus()).map(|_| false))?;
         for (number, (record, next)) in snapshot.records_with_next()?.enumerate() {
+            let is_first = started.get_mut(record.cpu).is_some_and(|started| !mem::replace(started, true));
             if is_meant(number, &record) {
+                if is_annotated && is_first && number > 1 {
+                    text::write_start(out, record.cpu)?;
+                }
                 self.write_record(out, &record, next.as_ref(), &mut graph, symbols, clock)?;
             } else {
                 graph.pass_over(&record, symbols)?;

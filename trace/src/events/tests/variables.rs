@@ -483,6 +483,31 @@ fn a_stack_is_recorded_by_another_event() {
     assert!(text.contains(saved), "{text}");
 }
 
+#[test]
+fn after_an_overrun_the_first_record_of_each_cpu_is_marked() {
+    let mut pair = pair();
+    let shown = |pair: &Controlled| {
+        let mut text = String::new();
+        let clock = Clock { frequency: 1_000_000, origin: 0 };
+        pair.events.write_trace(&mut text, usize::MAX, 2, &Names, clock).unwrap();
+        text
+    };
+    let line = "##### CPU 1 buffer started ####\n";
+    (0..3).for_each(|time| pair.hit("first", 0, time, [0, 0]));
+    pair.hit("second", 1, 3, [0, 0]);
+    assert!(!shown(&pair).contains("buffer started"), "nothing was overwritten");
+    pair.events.clear_trace();
+    let hits = if cfg!(miri) { 200 } else { 5000 };
+    (0..hits).for_each(|time| pair.hit("first", 0, time, [0, 0]));
+    (0..2).for_each(|time| pair.hit("second", 1, hits + time, [0, 0]));
+    let text = shown(&pair);
+    let (before, after) = text.split_once(line).expect(&text);
+    assert!(!before.contains("buffer started") && !after.contains("buffer started"), "{text}");
+    assert_eq!(after.matches(": second: ").count(), 2, "{text}");
+    pair.events.set_option(Flag::Annotate, false);
+    assert!(!shown(&pair).contains("buffer started"));
+}
+
 /// Events whose histograms have the same name count in one histogram.
 #[test]
 fn a_histogram_with_a_name_is_shared() {
