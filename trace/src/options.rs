@@ -97,6 +97,12 @@ impl Flag {
         Self::ALL.iter().chain(of_tracers).copied()
     }
 
+    /// Whether `trace_options` has the option while this tracer is set.
+    #[must_use]
+    pub fn applies_to(self, tracer: Tracer) -> bool {
+        Self::ALL.iter().chain(Self::of(tracer)).any(|(flag, _)| *flag == self)
+    }
+
     /// Returns the option of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
@@ -228,6 +234,14 @@ mod tests {
                 options.set(flag, on);
                 assert_eq!((options.is(flag), others(options)), (on, before));
             }
+        }
+        for (flag, tracer, applies) in [
+            (Flag::Markers, Tracer::Nop, true),
+            (Flag::GraphTail, Tracer::Nop, false),
+            (Flag::GraphTail, Tracer::Function, false),
+            (Flag::GraphTail, Tracer::FunctionGraph, true),
+        ] {
+            assert_eq!(flag.applies_to(tracer), applies, "{flag:?}, {tracer:?}");
         }
         for text in ["", "no", "nono", "print-parent", "nonomarkers", "Markers", "markers irq-info"] {
             assert_eq!(Flag::parse(text), None, "{text}");

@@ -120,7 +120,8 @@ pub(super) fn read_options(session: &Session, _: &[&str], out: &mut dyn Write) -
 }
 
 pub(super) fn write_options(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    let (flag, on) = Flag::parse(text).ok_or(Errno::Invalid)?;
+    let tracer = session.events.options().tracer;
+    let (flag, on) = Flag::parse(text).filter(|(flag, _)| flag.applies_to(tracer)).ok_or(Errno::Invalid)?;
     session.tracing.set_option(&mut session.events, flag, on)
 }
 
