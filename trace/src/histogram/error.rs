@@ -18,11 +18,11 @@ pub struct Error {
 /// A problem of a histogram. `Display` writes the text of Linux's `error_log`, or a similar one if Linux logs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// There are no keys.
+    /// There are no keys. Linux logs nothing for it.
     NoKeys,
-    /// There are more than three keys.
+    /// There are more than three keys. Linux logs nothing for it.
     TooManyKeys,
-    /// There are more than two values besides the hits.
+    /// There are more than two values besides the hits. Linux logs nothing for it.
     TooManyValues,
     /// The event has no such field.
     FieldNotFound,
@@ -62,7 +62,7 @@ pub enum Problem {
     UnaryMinus,
     /// An expression divides by the constant 0.
     DivisionByZero,
-    /// The size is not a number from 128 to 131072.
+    /// The size is not a number from 128 to 131072. Linux logs nothing for it.
     BadSize,
     /// A parenthesis is not closed.
     NoClosingParen,
@@ -98,7 +98,9 @@ pub enum Problem {
     NeedsField,
     /// The event of a field that a trigger needs has no histogram with the same keys.
     NoMatchingHistogram,
-    /// A word is neither a known parameter nor an action.
+    /// A word is neither a known parameter nor an action, or there are too many actions. Linux logs nothing for it.
+    UnknownParameter,
+    /// A handler is followed by no action.
     NoAction,
     /// A field to sort by is empty.
     EmptySortField,
@@ -125,7 +127,17 @@ impl From<OutOfMemory> for Error {
 impl Problem {
     /// Whether `error_log` shows the problem, as in Linux.
     pub(crate) fn is_logged(self) -> bool {
-        !matches!(self, Self::MissingOperand | Self::NeedsField | Self::OutOfMemory)
+        !matches!(
+            self,
+            Self::NoKeys
+                | Self::TooManyKeys
+                | Self::TooManyValues
+                | Self::BadSize
+                | Self::MissingOperand
+                | Self::NeedsField
+                | Self::UnknownParameter
+                | Self::OutOfMemory
+        )
     }
 }
 
@@ -174,7 +186,7 @@ impl fmt::Display for Problem {
             Self::CountMismatch => "Param count doesn't match synthetic event field count",
             Self::NeedsField => "Couldn't find synthetic variable",
             Self::NoMatchingHistogram => "Matching event histogram not found",
-            Self::NoAction => "No action found",
+            Self::UnknownParameter | Self::NoAction => "No action found",
             Self::EmptySortField => "Empty sort field",
             Self::TooManySortFields => "Too many sort fields (Max = 2)",
             Self::InvalidSortField => "Sort field must be a key or a val",

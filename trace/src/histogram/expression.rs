@@ -492,7 +492,7 @@ impl<'a> Parser<'a> {
     fn field(&mut self, fragment: Fragment<'a>) -> Result<Value, Error> {
         let (field, modifier) = fragment.split_once('.');
         let misapplied = self.error(Problem::BadModifier, modifier.map_or(fragment.text, |modifier| modifier.text));
-        let modifier = modifier.map(parse_modifier).transpose()?;
+        let modifier = modifier.map(|modifier| parse_modifier(self.all, modifier)).transpose()?;
         let number = |name: &str, kind: ValueType, number: Number| -> Result<Value, OutOfMemory> {
             Ok(Value {
                 content: Content::Number(fallible::collect([Op::Number(number)])?),

@@ -246,17 +246,19 @@ impl Definition {
         for fragment in all.split(':') {
             if let Some(action) = ParsedAction::parse(all, fragment)? {
                 if actions.len() == ACTIONS_MAX {
-                    return Err(fragment.error(Problem::NoAction));
+                    return Err(fragment.error(Problem::UnknownParameter));
                 }
                 fallible::push(&mut actions, action)?;
                 continue;
             }
             let (name, value) = fragment.split_once('=');
             match (name.text, value) {
-                (_, Some(Fragment { text: "", .. })) => return Err(fragment.error(Problem::EmptyAssignment)),
+                (_, Some(Fragment { text: "", .. })) => {
+                    return Err(all.error_about(Problem::EmptyAssignment, fragment.text));
+                }
                 ("keys" | "key", Some(value)) => keys = Some(value),
                 ("values" | "vals" | "val", Some(value)) => values = Some(value),
-                ("sort", Some(value)) => sorts = Some((fragment, value)),
+                ("sort", Some(value)) => sorts = Some(value),
                 ("size", Some(value)) => size = parse_size(value)?,
                 ("clock", Some(value)) => {
                     let meant = TraceClock::find(value.text);
@@ -268,7 +270,7 @@ impl Definition {
                 ("pause", None) => command = Some(Command::Pause),
                 ("cont" | "continue", None) => command = Some(Command::Continue),
                 ("clear", None) => command = Some(Command::Clear),
-                (_, None) => return Err(fragment.error(Problem::NoAction)),
+                (_, None) => return Err(fragment.error(Problem::UnknownParameter)),
             }
         }
         let own = own.into_iter().map(|fragment| match fragment.split_once('=') {
@@ -304,25 +306,29 @@ impl Definition {
         }
         let mut variables: Vec<Variable> = Vec::new();
         for &(name, value) in &own {
-            refuse_shown(value)?;
+            refuse_shown(all, value)?;
             let is_taken = variables.iter().any(|variable| variable.name == name.text)
                 || !scope.is_removal && command.is_none() && scope.find(scope.event, name.text).is_some();
             if is_taken {
                 return Err(parser.error(Problem::DuplicateVariable, name.text));
             }
-            let (name, value) = (fallible::copy(name.text)?, parser.value(value)?);
+            let (name, expression) = (fallible::copy(name.text)?, value);
+            let value = parser.value(expression)?;
+            if matches!(value.modifier, Some(Modifier::Log2 | Modifier::Buckets(_))) {
+                return Err(parser.error(Problem::BadModifier, expression.text));
+            }
             fallible::push(&mut variables, Variable { name, value })?;
         }
         let time = Time { clock: scope.clock, microseconds };
         let keys = keys.split(',').map(|key| match key.text.contains('$') {
             true => Err(parser.error(Problem::ReferenceInKey, key.text)),
-            false => parse_key(key, fields, time),
+            false => parse_key(all, key, fields, time),
         });
         let keys = fallible::collect_results(keys)?;
         if keys.len() > KEYS_MAX {
             return Err(all.error(Problem::TooManyKeys));
         }
-        let sorts = Sorted { keys: &keys, values: &sums }.parse(sorts)?;
+        let sorts = Sorted { all, keys: &keys, values: &sums }.parse(sorts)?;
         parser.parts = fallible::collect(keys.iter().map(|key| Key::of(key).words))?;
         let mut added = Added::default();
         let actions = actions.into_iter().map(|action| parser.action(action, &variables, &mut added));
@@ -442,35 +448,41 @@ impl Definition {
 
 /// The keys and values that entries can be sorted by.
 struct Sorted<'a> {
+    /// The parameters of the histogram.
+    all: Fragment<'a>,
     keys: &'a [KeyField],
     values: &'a [ValueField],
 }
 
 impl Sorted<'_> {
-    /// Parses the fields to sort by, from `parameter`, which begins with `sort=`. An error about the list as a whole
-    /// points to the parameter.
-    fn parse(&self, parameter: Option<(Fragment<'_>, Fragment<'_>)>) -> Result<Vec<Sort>, Error> {
-        let Some((parameter, all)) = parameter else {
+    /// Parses the fields to sort by; `None` means the hits.
+    fn parse(&self, fields: Option<Fragment<'_>>) -> Result<Vec<Sort>, Error> {
+        let Some(fields) = fields else {
             return Ok(fallible::collect([Sort { by: By::Hits, descending: false }])?);
         };
         let mut sorts = Vec::new();
-        let mut rest = Some(all);
+        let mut rest = Some(fields);
         while let Some(fields) = rest {
             let (field, behind) = fields.split_once(',');
             if field.text.is_empty() {
-                return Err(parameter.error(Problem::EmptySortField));
+                return Err(self.error(Problem::EmptySortField));
             }
             if sorts.len() + 1 == SORTS_MAX && behind.is_some() {
-                return Err(parameter.error(Problem::TooManySortFields));
+                return Err(self.error(Problem::TooManySortFields));
             }
-            fallible::push(&mut sorts, self.parse_sort(parameter, field)?)?;
+            fallible::push(&mut sorts, self.parse_sort(field)?)?;
             rest = behind;
         }
         Ok(sorts)
     }
 
+    /// Makes the error of `problem` with the list of fields as its cause.
+    fn error(&self, problem: Problem) -> Error {
+        self.all.error_about(problem, "sort=")
+    }
+
     /// Parses a field to sort by: its name alone, or with its modifier as it is printed.
-    fn parse_sort(&self, parameter: Fragment<'_>, sort: Fragment<'_>) -> Result<Sort, Error> {
+    fn parse_sort(&self, sort: Fragment<'_>) -> Result<Sort, Error> {
         let (name, descending) = match (sort.text.strip_suffix(".descending"), sort.text.strip_suffix(".ascending")) {
             (Some(name), _) => (name, true),
             (None, Some(name)) => (name, false),
@@ -487,11 +499,11 @@ impl Sorted<'_> {
         };
         match (find(name), sort.split_once('.')) {
             (Some(by), _) => Ok(Sort { by, descending }),
-            (None, (Fragment { text: "", .. }, _)) => Err(parameter.error(Problem::EmptySortField)),
+            (None, (Fragment { text: "", .. }, _)) => Err(self.error(Problem::EmptySortField)),
             (None, (field, Some(modifier))) if find(field.text).is_some() => {
-                Err(modifier.error(Problem::InvalidSortModifier))
+                Err(self.all.error_about(Problem::InvalidSortModifier, modifier.text))
             }
-            (None, _) => Err(sort.error(Problem::InvalidSortField)),
+            (None, (field, _)) => Err(self.all.error_about(Problem::InvalidSortField, field.text)),
         }
     }
 }
@@ -503,31 +515,29 @@ fn parse_size(value: Fragment<'_>) -> Result<u32, Error> {
     size.filter(|&size| size >= SIZE_MIN).ok_or_else(|| value.error(Problem::BadSize))
 }
 
-fn parse_key(key: Fragment<'_>, fields: &[Field], time: Time) -> Result<KeyField, Error> {
+/// Parses a key of the histogram with the parameters `all`.
+fn parse_key(all: Fragment<'_>, key: Fragment<'_>, fields: &[Field], time: Time) -> Result<KeyField, Error> {
     let (field, modifier) = key.split_once('.');
     let fragment = modifier.unwrap_or(key);
-    let modifier = modifier.map(parse_modifier).transpose()?.map(|modifier| (modifier, fragment));
+    let modifier = modifier.map(|modifier| parse_modifier(all, modifier)).transpose()?;
+    let misapplied = || all.error_about(Problem::BadModifier, fragment.text);
+    let not_found = || all.error_about(Problem::FieldNotFound, field.text);
     let without_modifier = |name: &str, source| match modifier {
         None => Ok(KeyField { name: fallible::copy(name)?, modifier: None, source }),
-        Some((_, fragment)) => Err(fragment.error(Problem::BadModifier)),
+        Some(_) => Err(misapplied()),
     };
     let number = |name: &str, number| {
         let transform = match modifier {
-            Some((Modifier::Log2, _)) => Transform::Log2,
-            Some((Modifier::Buckets(size), _)) => Transform::Buckets(size),
-            Some((Modifier::Execname, fragment)) if name != "common_pid" => {
-                return Err(fragment.error(Problem::BadModifier));
-            }
-            Some((Modifier::Stacktrace | Modifier::Percent | Modifier::Graph, fragment)) => {
-                return Err(fragment.error(Problem::BadModifier));
-            }
+            Some(Modifier::Log2) => Transform::Log2,
+            Some(Modifier::Buckets(size)) => Transform::Buckets(size),
+            Some(Modifier::Execname) if name != "common_pid" => return Err(misapplied()),
+            Some(Modifier::Stacktrace | Modifier::Percent | Modifier::Graph) => return Err(misapplied()),
             _ => Transform::None,
         };
-        let modifier = modifier.map(|(modifier, _)| modifier);
         Ok(KeyField { name: fallible::copy(name)?, modifier, source: Source::Number { number, transform } })
     };
     let stack = |found: &Field| {
-        let text = filter::stack(found).filter(|_| modifier.is_some_and(|(one, _)| one == Modifier::Stacktrace))?;
+        let text = filter::stack(found).filter(|_| modifier == Some(Modifier::Stacktrace))?;
         Some(Source::Recorded(text))
     };
     match (fields.iter().find(|candidate| candidate.name == field.text), field.text) {
@@ -539,17 +549,18 @@ fn parse_key(key: Fragment<'_>, fields: &[Field], time: Time) -> Result<KeyField
                 Some(source) => {
                     Ok(KeyField { name: fallible::copy(name)?, modifier: Some(Modifier::Stacktrace), source })
                 }
-                None => Err(field.error(Problem::FieldNotFound)),
+                None => Err(not_found()),
             },
         },
         (None, "stacktrace" | "common_stacktrace") => without_modifier("common_stacktrace", Source::Stack),
         (None, "comm") => without_modifier("comm", Source::Text(HitString::Task)),
         (None, "cpu" | "common_cpu") => number("common_cpu", Number::Cpu),
-        (None, _) => Err(field.error(Problem::FieldNotFound)),
+        (None, _) => Err(not_found()),
     }
 }
 
-pub(super) fn parse_modifier(modifier: Fragment<'_>) -> Result<Modifier, Error> {
+/// Parses a modifier in the histogram with the parameters `all`.
+pub(super) fn parse_modifier(all: Fragment<'_>, modifier: Fragment<'_>) -> Result<Modifier, Error> {
     Ok(match modifier.text {
         "hex" => Modifier::Hex,
         "sym" => Modifier::Sym,
@@ -561,17 +572,22 @@ pub(super) fn parse_modifier(modifier: Fragment<'_>) -> Result<Modifier, Error> 
         "graph" => Modifier::Graph,
         "stacktrace" => Modifier::Stacktrace,
         other => {
-            let size = other.strip_prefix("buckets=").or_else(|| other.strip_prefix("bucket="));
+            // The error is about what is left, as in Linux.
+            let rest = other.strip_prefix("bucket").map(|rest| rest.strip_prefix('s').unwrap_or(rest));
+            let size = rest.and_then(|rest| rest.strip_prefix('='));
+            let cause = size.or(rest).unwrap_or(other);
             let size = size.and_then(number::unsigned).filter(|&size| size > 0);
-            Modifier::Buckets(size.ok_or_else(|| modifier.error(Problem::BadModifier))?)
+            Modifier::Buckets(size.ok_or_else(|| all.error_about(Problem::BadModifier, cause))?)
         }
     })
 }
 
-/// Refuses a variable with a modifier that only applies to shown values.
-fn refuse_shown(value: Fragment<'_>) -> Result<(), Error> {
+/// Refuses a variable with a modifier that only applies to shown values, in the histogram with the parameters `all`.
+fn refuse_shown(all: Fragment<'_>, value: Fragment<'_>) -> Result<(), Error> {
     match value.split_once('.') {
-        (_, Some(modifier @ Fragment { text: "percent" | "graph", .. })) => Err(modifier.error(Problem::BadModifier)),
+        (_, Some(Fragment { text: modifier @ ("percent" | "graph"), .. })) => {
+            Err(all.error_about(Problem::BadModifier, modifier))
+        }
         _ => Ok(()),
     }
 }
@@ -580,20 +596,17 @@ fn parse_value<'a>(fragment: Fragment<'a>, parser: &mut Parser<'a>) -> Result<Va
     const SHOWN: &[Modifier] = &[Modifier::Hex, Modifier::Microseconds, Modifier::Percent, Modifier::Graph];
     let is_shown = |modifier: Option<Modifier>| modifier.is_none_or(|modifier| SHOWN.contains(&modifier));
     if let (Fragment { text: HITS, .. }, modifier) = fragment.split_once('.') {
-        let shown = modifier.map(parse_modifier).transpose()?;
+        let shown = modifier.map(|modifier| parse_modifier(parser.all, modifier)).transpose()?;
         return match modifier.filter(|_| !is_shown(shown)) {
-            Some(modifier) => Err(modifier.error(Problem::BadModifier)),
+            Some(modifier) => Err(parser.error(Problem::BadModifier, modifier.text)),
             None => Ok(ValueField::Hits(shown)),
         };
     }
     let value = parser.value(fragment)?;
     match (&value.content, value.modifier) {
         (Content::Number(_), modifier) if is_shown(modifier) => Ok(ValueField::Sum(Sum(value))),
-        (_, Some(_)) => {
-            let (_, modifier) = fragment.split_once('.');
-            Err(modifier.unwrap_or(fragment).error(Problem::BadModifier))
-        }
-        (_, None) => Err(fragment.error(Problem::TextOperand)),
+        (_, Some(_)) => Err(parser.error(Problem::BadModifier, fragment.text)),
+        (_, None) => Err(parser.error(Problem::TextOperand, fragment.text)),
     }
 }
 

@@ -301,9 +301,22 @@ fn what_is_wrong_is_pointed_at() {
     assert_tried!(refused("keys=u,nofield"), (Problem::FieldNotFound, 7));
     assert_tried!(refused("keys=u:vals=nofield"), (Problem::FieldNotFound, 12));
     assert_tried!(refused("keys=u.nomod"), (Problem::BadModifier, 7));
-    for modifier in ["buckets=0", "bucket=0x0", "buckets=0x", "bucket=08", "buckets", "bucketss=1"] {
-        assert_eq!(refused(&format!("keys=u.{modifier}")), (Problem::BadModifier, 7), "{modifier}");
+    // As in Linux, the caret is where the text of the cause first occurs: here what is left of the modifier.
+    for (modifier, column) in [
+        ("buckets=0", 15),
+        ("bucket=0x0", 14),
+        ("buckets=0x", 15),
+        ("bucket=08", 14),
+        ("buckets", 0),
+        ("bucketss=1", 14),
+        ("bucks=1", 7),
+    ] {
+        assert_eq!(refused(&format!("keys=u.{modifier}")), (Problem::BadModifier, column), "{modifier}");
     }
+    assert_tried!(refused("keys=u:sort=y"), (Problem::InvalidSortField, 2));
+    assert_tried!(refused("keys=u:vals=e"), (Problem::FieldNotFound, 1));
+    assert_tried!(refused("keys=u:lat=x.log2"), (Problem::BadModifier, 11));
+    assert_tried!(refused("keys=x.buckets=8:lat=x.buckets=8"), (Problem::BadModifier, 5));
     assert_tried!(refused("keys=u.execname"), (Problem::BadModifier, 7));
     assert_tried!(refused("keys=t.log2"), (Problem::BadModifier, 7));
     for modifier in ["percent", "graph", "stacktrace"] {
@@ -313,7 +326,7 @@ fn what_is_wrong_is_pointed_at() {
     assert_tried!(refused("keys=u:nohitcount"), (Problem::NeedsValue, 0));
     assert_tried!(refused("keys=u:vals=hitcount:NOHC"), (Problem::NeedsValue, 0));
     assert_tried!(refused("keys=u,$s"), (Problem::ReferenceInKey, 7));
-    assert_tried!(refused("keys=u:vals=x.log2"), (Problem::BadModifier, 14));
+    assert_tried!(refused("keys=u:vals=x.log2"), (Problem::BadModifier, 12));
     assert_tried!(refused("keys=u:vals=t"), (Problem::TextOperand, 12));
     assert_tried!(refused("keys=u:sort="), (Problem::EmptyAssignment, 7));
     assert_tried!(refused("keys=u:lat=s,3"), (Problem::MalformedAssignment, 13));
@@ -322,7 +335,7 @@ fn what_is_wrong_is_pointed_at() {
     assert_tried!(refused("keys=u:size=131073"), (Problem::BadSize, 12));
     assert_tried!(refused("keys=u:onmatch(x)"), (Problem::NoSubsystem, 15));
     assert_tried!(refused("keys=u:onmatch(y.x)"), (Problem::NoAction, 0));
-    assert_tried!(refused("keys=u:onmiss(x)"), (Problem::NoAction, 7));
+    assert_tried!(refused("keys=u:onmiss(x)"), (Problem::UnknownParameter, 7));
     assert_tried!(refused("keys=u:sort=u,"), (Problem::EmptySortField, 7));
     assert_tried!(refused("keys=u:sort=.descending"), (Problem::EmptySortField, 7));
     assert_tried!(refused("keys=u:sort=u,,x"), (Problem::EmptySortField, 7));
@@ -333,6 +346,15 @@ fn what_is_wrong_is_pointed_at() {
     assert_tried!(refused("keys=u:sort=u.up"), (Problem::InvalidSortModifier, 14));
     assert_tried!(refused("keys=u:sort=hitcount.up"), (Problem::InvalidSortModifier, 21));
     assert_tried!(refused("keys=u.log2:sort=u.log2.up"), (Problem::InvalidSortModifier, 19));
+}
+
+#[test]
+fn what_linux_does_not_log_is_not_logged() {
+    for text in tried(["vals=u", "keys=u,s,x,t", "keys=u:vals=u,s,x", "keys=u:size=64", "keys=u:onmiss(x)", "keys=u:x"])
+    {
+        assert!(!definition(text).expect_err(text).problem.is_logged(), "{text}");
+    }
+    assert!(definition("keys=u:onmatch(y.x)").unwrap_err().problem.is_logged());
 }
 
 /// `trace` has the name of its event besides its parameters.
