@@ -288,17 +288,17 @@ fn questions(
         .ok_or_else(|| error(Problem::InvalidOperator, operator_start))?;
     let start = span(operator_start + sign.len(), |byte| byte.is_ascii_whitespace());
     if is_function {
-        let is_in = match operator {
-            Operator::Compare(Comparison::Equal) => true,
-            Operator::Compare(Comparison::NotEqual) => false,
-            _ => return Err(error(Problem::InvalidOperator, operator_start)),
-        };
         // As in Linux, only a number with the size of an address can be an address.
         let (Operand::Number(number @ Number::Field { size: 8, .. }), true) = (operand, start < bytes.len()) else {
             return Err(error(Problem::IllegalOperation, start));
         };
+        let is_in = match operator {
+            Operator::Compare(Comparison::Equal) => true,
+            Operator::Compare(Comparison::NotEqual) => false,
+            _ => return Err(error(Problem::InvalidOperator, start)),
+        };
         let (name, end) = function_name(text, start).ok_or(error(Problem::MissingQuote, bytes.len()))?;
-        let function = find_function(name, functions).map_err(|problem| error(problem, start))?;
+        let function = find_function(name, functions).map_err(|problem| error(problem, end))?;
         return Ok((one(Question::Number { number, range: AcceptedRange::of_addresses(&function, is_in) })?, end));
     }
     if let Some(rest) = text[start..].strip_prefix(CPUS) {
@@ -380,7 +380,7 @@ fn function_name(text: &str, start: usize) -> Option<(&str, usize)> {
 /// Returns the addresses of the only function of this name; for an address, those of the function that contains it.
 fn find_function(name: &str, functions: FindFunction) -> Result<ops::Range<u64>, Problem> {
     if name.starts_with(|first: char| first.is_ascii_digit()) {
-        let address = definition::number::unsigned(name).ok_or(Problem::IllegalInteger)?;
+        let address = definition::number::unsigned(name).ok_or(Problem::InvalidValue)?;
         return (functions.at)(address).ok_or(Problem::FunctionNotFound);
     }
     let (mut found, mut count) = (None, 0);

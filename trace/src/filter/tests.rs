@@ -76,11 +76,12 @@ fn an_address_is_in_a_function_or_not() {
         assert_eq!(accepts(filter, &hit), expected, "{filter}");
     }
     for (filter, problem, caret) in tried([
-        ("__probe_ip.function == h", Problem::FunctionNotFound, "                        ^"),
-        ("__probe_ip.function == g", Problem::FunctionNotUnique, "                        ^"),
-        ("__probe_ip.function == 0x1010", Problem::FunctionNotFound, "                        ^"),
-        ("__probe_ip.function > f", Problem::InvalidOperator, "                     ^"),
-        ("__probe_ip.function ~ 'f'", Problem::InvalidOperator, "                     ^"),
+        ("__probe_ip.function == h", Problem::FunctionNotFound, "                         ^"),
+        ("__probe_ip.function == g", Problem::FunctionNotUnique, "                         ^"),
+        ("__probe_ip.function == 0x1010", Problem::FunctionNotFound, "                              ^"),
+        ("__probe_ip.function == 0xg", Problem::InvalidValue, "                           ^"),
+        ("__probe_ip.function > f", Problem::InvalidOperator, "                       ^"),
+        ("__probe_ip.function ~ 'f'", Problem::InvalidOperator, "                       ^"),
         ("u.function == f", Problem::IllegalOperation, "               ^"),
         ("t.function == f", Problem::IllegalOperation, "               ^"),
         ("u.functional == f", Problem::InvalidOperator, "  ^"),
