@@ -17,6 +17,8 @@ mod registers;
 mod shortcut;
 mod shown;
 mod sites;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -203,7 +205,8 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     for (each, before) in probes.iter().zip(before).rev() {
         each.probe.enabled.store(before, Relaxed);
     }
-    registry.reduce(addresses);
+    registry.reduce(addresses.clone());
+    registry.leave_snippets(addresses);
     Err(ProbeError::OutOfMemory { address })
 }
 

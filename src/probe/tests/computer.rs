@@ -46,6 +46,9 @@ pub static TOO_LONG: AtomicUsize = AtomicUsize::new(0);
 /// The pcs at which other tasks have been interrupted.
 pub static INTERRUPTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
+/// Set while a task that yields lets the tasks in [`INTERRUPTED`] go on.
+pub static GO_ON_AT_YIELD: AtomicBool = AtomicBool::new(false);
+
 /// How often every CPU has been held.
 pub static HOLDS: AtomicUsize = AtomicUsize::new(0);
 
@@ -129,6 +132,9 @@ unsafe impl Platform for TestPlatform {
         (1..=STACK).contains(&pointer).then_some(0..STACK)
     }
     fn yield_now() {
+        if GO_ON_AT_YIELD.load(Relaxed) {
+            INTERRUPTED.lock().unwrap().clear();
+        }
         std::thread::yield_now();
     }
     fn fatal(_frame: &TrapFrame, reason: &dyn std::fmt::Display) -> ! {
