@@ -83,12 +83,14 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
             _ => own,
         };
     }
+    // A debug exception is not a fault: the instruction is executed after it.
+    if matches!(esr >> EC_SHIFT & 0x3f, EC_BREAKPOINT | EC_STEP | EC_WATCHPOINT) {
+        return own;
+    }
     if nofault::fix_up(frame, esr) || esr >> EC_SHIFT & 0x3f == EC_DATA_ABORT && hit::snippet_cell::fix_up(frame) {
         return Outcome::Handled;
     }
-    if !matches!(esr >> EC_SHIFT & 0x3f, EC_BREAKPOINT | EC_STEP | EC_WATCHPOINT) {
-        hit::faulted(frame);
-    }
+    hit::faulted(frame);
     own
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::arch::asm;
 use core::mem;
 
-use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::exception::{TrapFrame, nofault};
 use aarch64_kprobes::probe::{self, Mode};
 use aarch64_kprobes::{Hit, Kprobe};
 use runtime::exception;
@@ -69,21 +69,34 @@ fn handle(frame: &mut TrapFrame, esr: u64, far: u64) -> bool {
     true
 }
 
-/// Calls `debug_load` with debug exceptions unmasked, and returns the exceptions.
-fn events(word: &u64) -> Vec<Event> {
+/// Calls `load` with debug exceptions unmasked, and returns its result and the exceptions.
+fn events_of<T>(load: impl FnOnce() -> T) -> (T, Vec<Event>) {
     EVENTS.lock().reserve(1);
     let _mask = IrqMask::new();
     set_debug(ENABLED);
-    // SAFETY: the function only loads the word, and debug exceptions are masked again afterwards.
-    let result = unsafe {
-        asm!("msr daifclr, #0b1000", options(nomem, nostack));
-        let result = debug_load(word);
-        asm!("msr daifset, #0b1000", options(nomem, nostack));
-        result
-    };
+    // SAFETY: the vectors handle debug exceptions here, which are masked again below.
+    unsafe { asm!("msr daifclr, #0b1000", options(nostack)) };
+    let result = load();
+    // SAFETY: masking is always allowed.
+    unsafe { asm!("msr daifset, #0b1000", options(nostack)) };
     set_debug(0);
+    (result, mem::take(&mut EVENTS.lock()))
+}
+
+/// Calls `debug_load` with debug exceptions unmasked, and returns the exceptions.
+fn events(word: &u64) -> Vec<Event> {
+    // SAFETY: the function only loads the word.
+    let (result, events) = events_of(|| unsafe { debug_load(word) });
     assert_eq!(result, word + 1);
-    mem::take(&mut EVENTS.lock())
+    events
+}
+
+/// Sets the first watchpoint on the word at the virtual address `data`.
+fn watch(data: usize) {
+    // SAFETY: nothing else uses these registers.
+    unsafe {
+        asm!("msr dbgwvr0_el1, {}", "msr dbgwcr0_el1, {}", in(reg) data, in(reg) WATCHPOINT, options(nomem, nostack));
+    }
 }
 
 extern "C" fn before(_: &mut Hit<'_>) {}
@@ -122,11 +135,23 @@ test!(
     depends(core),
     fn a_watchpoint_is_hit_by_a_probed_instruction_that_is_not_stepped() {
         let (instruction, data) = (debug_load as *const () as usize, (&raw const WORD).addr());
-        // SAFETY: nothing else uses these registers.
-        unsafe {
-            asm!("msr dbgwvr0_el1, {}", "msr dbgwcr0_el1, {}", in(reg) data, in(reg) WATCHPOINT, options(nomem, nostack));
-        }
+        watch(data);
         // Debug exceptions are masked while an instruction is stepped.
         compare(Event { class: EC_WATCHPOINT, instruction, data: Some(data) }, |mode| mode == Mode::Stepped);
+    }
+);
+
+test!(
+    depends(core),
+    fn a_watchpoint_on_memory_that_may_fault_is_no_fault() {
+        // SAFETY: the handler continues at the interrupted instruction with all registers unchanged.
+        unsafe { exception::set_fault_handler(handle) };
+        let data = (&raw const WORD).addr();
+        watch(data);
+        // SAFETY: the address is that of a static.
+        let (result, events) = events_of(|| unsafe { nofault::read::<u64>(data) });
+        assert_eq!(result, Ok(WORD));
+        let found: Vec<_> = events.iter().map(|event| (event.class, event.data)).collect();
+        assert_eq!(found, [(EC_WATCHPOINT, Some(data))]);
     }
 );
