@@ -97,7 +97,8 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
 /// Tells the engine that the kernel is about to report `frame` and to stop this CPU. The kernel calls it first thing on
 /// every path that does so, with interrupts masked.
 ///
-/// From now on, the instructions of probes that the report hits are executed without their handlers. If the exception
+/// From now on, the instructions of probes that the report hits are executed without their handlers. Calls in progress
+/// of the task that runs on this CPU return without theirs, and count as missed. If the exception
 /// was taken in a slot or a stub, `frame` is changed to show the probed code instead: at the probed instruction, or
 /// where it goes on after it.
 ///

@@ -4,8 +4,10 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use aarch64_kprobes::probe::Mode;
+use aarch64_kprobes::exception;
+use aarch64_kprobes::probe::{CallResult, Mode};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
+use runtime::sync::IrqMask;
 use runtime::{backtrace, smp, task};
 
 use crate::fixture;
@@ -341,5 +343,39 @@ test!(
             .collect();
         tasks.into_iter().for_each(task::JoinHandle::join);
         assert_eq!((probe.hits(), probe.missed(), probe.active()), (4 * (1 + 2 + 3 + 4), 0, 0));
+    }
+);
+
+/// Does what a report does first. The caller has masked interrupts.
+#[inline(never)]
+extern "C" fn begin_report(number: u64) -> u64 {
+    // SAFETY: no hit is being handled, and the test stops the machine with interrupts masked.
+    unsafe { exception::abandon_cpu() };
+    black_box(number)
+}
+
+/// Adds 1 to what `begin_report` returns.
+#[inline(never)]
+extern "C" fn report(number: u64) -> u64 {
+    black_box(begin_report(black_box(number))) + 1
+}
+
+test!(
+    stops ": on purpose, after both returns",
+    fn calls_that_return_on_an_abandoned_cpu_are_missed() {
+        extern "C" fn never(_: &mut Call<'_>) {
+            panic!("the CPU was abandoned");
+        }
+        extern "C" fn never_lean(_: &CallResult) {
+            panic!("the CPU was abandoned");
+        }
+        let inner = Kretprobe::at(begin_report as *const () as usize).handler(never).register().unwrap();
+        let outer = Kretprobe::at(report as *const () as usize).result(never_lean).register().unwrap();
+        let _mask = IrqMask::new();
+        assert_eq!(report(black_box(1)), 2);
+        for probe in [&inner, &outer] {
+            assert_eq!((probe.hits(), probe.missed(), probe.active()), (0, 1, 0));
+        }
+        panic!("on purpose, after both returns");
     }
 );

@@ -34,7 +34,8 @@ use crate::probe::aliasable::AliasableBox;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Instance {
-    /// The stack pointer at the entry of the function, and so at its return.
+    /// The stack pointer at the entry of the function, and so at its return; with the bit
+    /// [`ABANDONED`](Self::ABANDONED), once the CPU has been abandoned.
     pub(super) stack_pointer: AtomicU64,
     /// The value of x30 at the entry: the true return address, or the address of a trampoline if an older instance with
     /// the same stack pointer has the true one.
@@ -83,6 +84,10 @@ impl Instance {
     pub(super) const SHARED: u64 = 1;
     /// [`hit`](Self::hit): another hit has happened since.
     pub(super) const OLDER: u64 = 2;
+
+    /// [`stack_pointer`](Self::stack_pointer): the CPU was abandoned in the call. No function returns with such a stack
+    /// pointer, so the assembly leaves the return to Rust.
+    pub(super) const ABANDONED: u64 = 1;
 
     /// Makes the instance with the number `index` of `count` instances, which are all free and in a list in the order
     /// of their numbers.

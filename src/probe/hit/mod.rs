@@ -275,7 +275,8 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
 }
 
 /// Ends all hits on this CPU, because the kernel is about to report an error that stops it: no handler runs on this CPU
-/// any more, and if the report hits a probe, only the instruction is executed. If `frame` is in a slot, or just after
+/// any more, and if the report hits a probe, only the instruction is executed. Calls of this task that were followed
+/// return without a handler. If `frame` is in a slot, or just after
 /// an instruction that was stepped in one, it is changed to show the probed code, as in [`faulted`].
 ///
 /// # Safety
@@ -299,6 +300,7 @@ pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
         (_, None) => {}
     }
     cpu.abandon();
+    list::TaskCalls::current().0.abandon();
 }
 
 called_by_assembly! {

@@ -22,6 +22,9 @@
 //! newest call of that stack is taken to have returned: the task goes on at the true return address, no handler sees
 //! values that may belong to another call, and the call counts as missed.
 //!
+//! Once a CPU has been abandoned, no handler sees the returns on it. The calls of the task that it runs then count as
+//! missed when they return.
+//!
 //! The simple entries are handled by `follower`, in front of the stub, or in `trampoline/hit.S`; the simple returns in
 //! `trampoline/kretprobe.S`. They do what this module does in these cases.
 
@@ -551,7 +554,10 @@ called_by_assembly! {
     pub(crate) fn kprobes_function_returned(frame: &mut TrapFrame) {
         let stack_pointer = frame.sp;
         let calls = &TaskCalls::current().0;
-        let position = StackPosition::of(stack_pointer);
+        let cpu = Cpu::current();
+        // No call is followed while a handler runs, so none that was followed returns meanwhile.
+        let is_abandoned = cpu.is_handling();
+        let position = StackPosition::of(stack_pointer).among_abandoned(is_abandoned);
         let Some(last) = position.returned(calls) else { kernel::fatal(frame, &Lost { stack_pointer }) };
         let return_address = last.return_address.load(Relaxed);
         let entered_with = last.stack_pointer.load(Relaxed);
@@ -562,8 +568,9 @@ called_by_assembly! {
         // After a RET, the pc and x30 both hold the return address.
         frame.set_interrupted(return_address);
         frame.x[30] = return_address;
-        let cpu = Cpu::current();
-        cpu.enter();
+        if !is_abandoned {
+            cpu.enter();
+        }
         for call in calls.take(last, has_ended).iter() {
             let probe = call.owner();
             if call.stack_pointer.load(Relaxed) == stack_pointer {
@@ -574,7 +581,9 @@ called_by_assembly! {
             }
             probe.pool.give_back(cpu, call);
         }
-        cpu.leave();
+        if !is_abandoned {
+            cpu.leave();
+        }
     }
 }
 

@@ -33,9 +33,17 @@ impl StackPosition {
         Self { pointer, stack: kernel::stack(pointer as usize) }
     }
 
-    /// Returns whether a stack pointer is known to be on the same stack.
+    /// Returns the same position, among calls that are [abandoned](Instance::ABANDONED) if `is_abandoned`.
+    #[inline]
+    pub(super) fn among_abandoned(self, is_abandoned: bool) -> Self {
+        let mark = if is_abandoned { Instance::ABANDONED } else { 0 };
+        Self { pointer: self.pointer | mark, ..self }
+    }
+
+    /// Returns whether a stack pointer, which may be marked as abandoned, is known to be on the same stack.
     #[inline]
     pub(super) fn is_on_its_stack(&self, pointer: u64) -> bool {
+        let pointer = pointer & !Instance::ABANDONED;
         self.stack.as_ref().is_some_and(|stack| pointer > stack.start as u64 && pointer <= stack.end as u64)
     }
 

@@ -182,6 +182,34 @@ fn an_abandoned_call_is_recycled_when_an_older_one_returns() {
 }
 
 #[test]
+fn calls_that_return_on_an_abandoned_cpu_are_missed() {
+    let mut computer = computer();
+    let functions = [0, 1].map(|number| computer.function(number, &[NOP, add(1), RET]));
+    fn never(_: &mut Call<'_>) {
+        panic!("the CPU was abandoned");
+    }
+    let probes = functions.map(|address| Kretprobe::at(address).handler(never).register().unwrap());
+    // The outer call begins at the end of the stack.
+    let top = computer.frame.sp;
+    let callers = [OUTSIDE, OUTSIDE + 0x100];
+    let outer = enter(&mut computer, functions[0], top, callers[0]);
+    let inner = enter(&mut computer, functions[1], top - 16, callers[1]);
+    // SAFETY: no hit is being handled.
+    unsafe { hit::abandon(None) };
+    let floors = [top, top - 16].map(|floor| floor as usize);
+    // SAFETY: the task runs in this thread.
+    let found = floors.map(|floor| unsafe { true_return_address(calls_of(1), floor) });
+    assert_eq!(found, callers.map(|caller| Some(caller as usize)));
+    for ((sp, pc), caller) in [(inner, callers[1]), (outer, callers[0])] {
+        (computer.frame.sp, computer.frame.pc, computer.frame.x[30]) = (sp, pc, trampoline_address());
+        computer.run_until(caller);
+        assert!(hit::cpu::Cpu::current().is_handling());
+    }
+    assert_eq!(probes.each_ref().map(|probe| (probe.hits(), probe.missed(), probe.active())), [(0, 1, 0); 2]);
+    hit::cpu::Cpu::current().leave();
+}
+
+#[test]
 fn true_return_addresses_are_told_by_the_stack() {
     let mut computer = computer();
     let function = computer.function(0, &[NOP, RET]);
