@@ -201,9 +201,10 @@ pub unsafe trait Platform {
     /// Calls `action` once, with interrupts (PSTATE.I) masked on this CPU, while every other running CPU is held.
     ///
     /// A CPU is held when it has taken an interrupt since the call, in code that had interrupts unmasked, and waits
-    /// with interrupts masked in code that cannot be probed. Each CPU executes a context synchronization event
-    /// before it resumes. The engine calls this from tasks, with interrupts unmasked. Several tasks may call it at the
-    /// same time; the later one waits until the action of the earlier one is over.
+    /// with all of PSTATE.DAIF masked in code that cannot be probed. Each CPU executes a context synchronization event
+    /// before it resumes, and before it clears PSTATE.D, because a watched access calls a handler. The engine calls
+    /// this from tasks, with interrupts unmasked. Several tasks may call it at the same time; the later one waits until
+    /// the action of the earlier one is over.
     ///
     /// The default assumes that there is no other CPU.
     fn hold_cpus(action: &mut dyn FnMut()) {
@@ -230,8 +231,8 @@ pub unsafe trait Platform {
     ///
     /// A watched access takes an exception wherever PSTATE.D is clear, outside of [`text`](Self::text) as well. Where
     /// there are watchpoints, PSTATE.D is set while ELR_EL1, SPSR_EL1, ESR_EL1 or FAR_EL1 hold something that is still
-    /// needed, and while the stack pointer is not that of a stack. The 4 KiB before and after each load-exclusive that
-    /// is executed can be read.
+    /// needed, while the stack pointer is not that of a stack, and while the CPU is [held](Self::hold_cpus). The 4 KiB
+    /// before and after each load-exclusive that is executed can be read.
     ///
     /// The default calls `action` on this CPU if there is no other, and returns false otherwise.
     fn on_each_cpu(action: fn()) -> bool {

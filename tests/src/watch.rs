@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use core::time::Duration;
 
 use aarch64_kprobes::Hit;
 use aarch64_kprobes::Kprobe;
@@ -11,7 +12,7 @@ use kprobes_console::symbol;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
-use runtime::{smp, task};
+use runtime::{smp, task, time};
 
 use crate::test;
 
@@ -406,6 +407,31 @@ test!(
         let found = instructions();
         assert!(found.len() as u64 >= 2 * total, "{}", found.len());
         assert!(found.iter().all(|&pc| symbol::lookup(pc).is_some()));
+    }
+);
+
+test!(
+    depends(interrupts),
+    needs SECOND_CPU,
+    fn a_cpu_that_is_held_calls_no_handler() {
+        extern "C" fn ignore(_: &WatchHit<'_>) {}
+        // A held CPU reads it while it waits.
+        let reporter = symbol::find_static("runtime::machine::REPORTER").next().unwrap().address as usize;
+        let watchpoint = Watchpoint::at(reporter, 8, ignore).loads().register().unwrap();
+        Watchpoint::set_all_enabled([&watchpoint], true).unwrap();
+        let accesses = || watchpoint.hits() + watchpoint.missed();
+        for _ in 0..20 {
+            smp::hold_cpus(&mut || {
+                let before = accesses();
+                let until = time::now() + Duration::from_millis(1);
+                while time::now() < until {
+                    core::hint::spin_loop();
+                }
+                assert_eq!(accesses(), before);
+            });
+        }
+        drop(watchpoint);
+        assert_eq!(enabled(), 0);
     }
 );
 

@@ -1,9 +1,9 @@
 //! The rendezvous: one CPU holds all others while it does something that they must not see half done.
 //!
 //! The initiator interrupts every other CPU. A CPU that takes the interrupt stores the interrupted pc, reports that it
-//! is there, and waits, with interrupts masked, until the round is over. Then it executes an ISB, so that it fetches
-//! and translates anew (Arm ARM, B2.4.4: a context synchronization event). When all CPUs are there, the action is
-//! called.
+//! is there, and waits, with interrupts and debug exceptions masked, until the round is over. Then it executes an ISB,
+//! so that it fetches and translates anew (Arm ARM, B2.4.4: a context synchronization event). When all CPUs are there,
+//! the action is called.
 //!
 //! **What holds during the action.** A CPU takes an interrupt only in code that has interrupts unmasked. So one pc
 //! describes completely what a held CPU was doing. Between that code and the wait there are only calls: of the vectors,
@@ -25,6 +25,7 @@
 //!
 //! The code here that runs while CPUs are held lies in the section that refuses probes.
 
+use core::arch;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 
@@ -54,9 +55,9 @@ static ROUND: Round<MAX_CPUS> = Round::new();
 
 /// Calls `action` once, with interrupts masked on this CPU, while every other running CPU is held.
 ///
-/// A held CPU has taken an interrupt in code that had interrupts unmasked. It waits, with interrupts masked, in code
-/// that cannot be probed. It executes a context synchronization event before it goes on. If a CPU does not answer, the
-/// others are released, the CPU is reported by its number, and the attempt is repeated until all CPUs come.
+/// A held CPU has taken an interrupt in code that had interrupts unmasked. It waits, with all of PSTATE.DAIF masked, in
+/// code that cannot be probed. It executes a context synchronization event before it goes on. If a CPU does not answer,
+/// the others are released, the CPU is reported by its number, and the attempt is repeated until all CPUs come.
 ///
 /// `action` must take no lock that a task may hold with interrupts unmasked, and must not call this function. Only
 /// tasks may call this; several take turns.
@@ -117,8 +118,15 @@ pub(crate) fn answer(cpu: usize, pc: usize) {
         machine::stop_if_requested(cpu);
         time::counter() >= sleep_from
     };
+    let daif: u64;
+    // A watchpoint on what is read here would call a handler, whose instructions may be half written.
+    //
+    // SAFETY: masking is always allowed. Without `nomem`, the accesses below cannot move out of the masked region.
+    unsafe { arch::asm!("mrs {}, daif", "msr daifset, #0b1111", out(reg) daif, options(nostack, preserves_flags)) };
     ROUND.answer(cpu, pc, may_sleep, asm::wfi);
     barrier::isb(barrier::SY);
+    // SAFETY: this restores the masks that were read above.
+    unsafe { arch::asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
 }
 
 /// Calls `each` with the pc of every interrupted context: of each held CPU, and of each task that an interrupt
