@@ -214,7 +214,9 @@ impl Watchpoint {
     ///
     /// The store of a store-exclusive is reported after it has stored; one that does not store is not reported. A
     /// store-exclusive whose load-exclusive was not watched fails once. If a sequence from a load-exclusive to its
-    /// store-exclusive has more exits than the CPU has breakpoints, the watchpoint is [given up](Self::given_up_at).
+    /// store-exclusive has more exits than the CPU has breakpoints, the watchpoint is [given up](Self::given_up_at). It
+    /// is also given up if a call, a return or a system instruction in the sequence has kept it from storing many times
+    /// in a row.
     pub fn at(address: usize, length: usize, handler: WatchHandler) -> WatchpointBuilder {
         WatchpointBuilder { address, length, loads: false, stores: false, handler, data: 0 }
     }
@@ -278,8 +280,8 @@ impl Watchpoint {
         self.address
     }
 
-    /// Returns the virtual address of a load-exclusive whose sequence could not be followed to its end. No CPU has
-    /// watched since.
+    /// Returns the virtual address of a load-exclusive whose sequence could not be followed to its end, or of a
+    /// store-exclusive that failed each time. No CPU has watched since.
     #[must_use]
     pub fn given_up_at(&self) -> Option<usize> {
         let address = self.slot()?.given_up_at.load(Ordering::Relaxed);

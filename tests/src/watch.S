@@ -82,6 +82,47 @@ watch_function watch_strange
 2:  cbnz    w9, 1b
 watch_end watch_strange
 
+// Adds 1 to the doubleword at x0. A call is between the load and the store.
+watch_function watch_call
+    mov     x10, x30
+    .global watch_call_load
+watch_call_load:
+1:  ldxr    x8, [x0]
+    bl      watch_increment
+    stxr    w9, x8, [x0]
+    cbnz    w9, 1b
+    mov     x30, x10
+watch_end watch_call
+
+// Adds 1 to the doubleword at x0. The load is in another function.
+watch_function watch_outlined
+    mov     x10, x30
+1:  bl      watch_begin
+    stxr    w9, x8, [x0]
+    cbnz    w9, 1b
+    mov     x30, x10
+watch_end watch_outlined
+
+// Loads x8 from x0, and adds 1 to it.
+watch_function watch_begin
+    ldxr    x8, [x0]
+    add     x8, x8, #1
+watch_end watch_begin
+
+// Adds 1 to x8.
+watch_function watch_increment
+    add     x8, x8, #1
+watch_end watch_increment
+
+// Waits until the doubleword at x0 is 0. The loop holds no store.
+watch_function watch_poll
+1:  ldaxr   x8, [x0]
+    cbz     x8, 2f
+    yield
+    b       1b
+2:  clrex
+watch_end watch_poll
+
     .arch_extension lse
 
 // Adds x1 to the doubleword at x0 in one instruction. Returns what was there.

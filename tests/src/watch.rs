@@ -29,6 +29,11 @@ unsafe extern "C" {
     fn watch_add_pair(at: *mut u64);
     fn watch_compare(at: *mut u64, expected: u64, new: u64) -> u64;
     fn watch_strange(at: *mut u64);
+    fn watch_call(at: *mut u64);
+    safe static watch_call_load: u8;
+    fn watch_outlined(at: *mut u64);
+    safe static watch_begin: u8;
+    fn watch_poll(at: *const u64);
     fn watch_fetch_add(at: *mut u64, addend: u64) -> u64;
     fn watch_swap(at: *mut u64, new: u64) -> u64;
     fn watch_compare_swap(at: *mut u64, expected: u64, new: u64) -> u64;
@@ -385,6 +390,49 @@ test!(
         }
         assert_eq!(watchpoint.given_up_at(), Some(address(watch_strange as *const ())));
         assert_eq!(instructions(), [address(watch_strange as *const ())]);
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn a_sequence_that_a_breakpoint_must_end_ends_the_watchpoint() {
+        let functions: [(usize, unsafe extern "C" fn(*mut u64)); 2] =
+            [((&raw const watch_call_load).addr(), watch_call), ((&raw const watch_begin).addr(), watch_outlined)];
+        for kind in [Loads, Stores, All] {
+            for (load, add) in functions {
+                // SAFETY: the word belongs to this test (see `Words`).
+                unsafe { word(0).write_volatile(5) };
+                let watchpoint = watch(word(0), 8, kind);
+                // SAFETY: the word belongs to this test (see `Words`).
+                unsafe { add(word(0)) };
+                assert_eq!(watchpoint.given_up_at(), Some(load));
+                drop(watchpoint);
+                // SAFETY: the word belongs to this test (see `Words`).
+                assert_eq!(unsafe { word(0).read_volatile() }, 6);
+                // Each attempt begins with a load, which is reported if it is wanted.
+                assert_eq!(instructions().is_empty(), matches!(kind, Stores));
+            }
+        }
+        assert_eq!(enabled(), 0);
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn a_loop_that_polls_does_not_end_the_watchpoint() {
+        const TIMES: usize = 1000;
+        static IS_OVER: AtomicU64 = AtomicU64::new(1);
+        static POLLS: AtomicUsize = AtomicUsize::new(0);
+        extern "C" fn count(_: &WatchHit<'_>) {
+            if POLLS.fetch_add(1, Relaxed) == TIMES {
+                IS_OVER.store(0, Relaxed);
+            }
+        }
+        let watchpoint = Watchpoint::at(IS_OVER.as_ptr().addr(), 8, count).loads().register().unwrap();
+        Watchpoint::set_all_enabled([&watchpoint], true).unwrap();
+        // SAFETY: the word is atomic.
+        unsafe { watch_poll(IS_OVER.as_ptr()) };
+        assert_eq!((watchpoint.hits(), watchpoint.missed(), watchpoint.given_up_at()), (TIMES as u64 + 1, 0, None));
     }
 );
 

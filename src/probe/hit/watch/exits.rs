@@ -7,7 +7,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::insn::Continuation;
+use crate::insn::{Continuation, Exclusive, exclusive};
 
 /// The largest number of exits.
 pub(super) const EXITS: usize = 8;
@@ -18,6 +18,16 @@ const LENGTH: u64 = 40;
 /// The largest distance from the load-exclusive, in bytes, at which an instruction is read. An instruction beyond
 /// belongs to no sequence: a word that no CPU executes may look like a branch to an address without memory.
 const REACH: u64 = 4096;
+
+/// Returns whether the store-exclusive of a sequence may follow the instruction `word`, at which control has left the
+/// sequence before its store: not if the instruction begins another sequence, ends every one (CLREX), or waits (YIELD,
+/// WFE, WFI), as a loop does that polls a lock.
+#[inline(always)]
+pub(super) fn may_come_to_store(word: u32) -> bool {
+    let is_clear = word & !0xf00 == 0xd503_305f;
+    let is_wait = matches!(word, 0xd503_203f | 0xd503_205f | 0xd503_207f);
+    !is_clear && !is_wait && !matches!(exclusive(word), Some(Exclusive::Load))
+}
 
 /// A list of addresses of limited length, each contained once. Its room is not on the stack, where it would be cleared
 /// by a function that can be probed.
@@ -173,6 +183,15 @@ mod tests {
         for word in [0xd503_205f, 0x9400_0010, 0xd63f_0020, 0xd503_42df, LOAD, CLREX, RET] {
             assert_eq!(exits(&[LOAD, ADD, word, STORE]), Some(vec![8]), "{word:#010x}");
         }
+    }
+
+    #[test]
+    fn a_store_may_follow_a_call_and_a_return_but_no_wait() {
+        // bl; blr x1; ret; msr daifset, #2; add
+        assert!([0x9400_0010, 0xd63f_0020, RET, 0xd503_42df, ADD].into_iter().all(may_come_to_store));
+        // yield; wfe; wfi; clrex; clrex #0; ldaxr
+        let others = [0xd503_203f, 0xd503_205f, 0xd503_207f, CLREX, 0xd503_305f, LOAD];
+        assert!(!others.into_iter().any(may_come_to_store));
     }
 
     #[test]

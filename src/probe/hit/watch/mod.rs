@@ -11,6 +11,9 @@
 //! exception is that of the store-exclusive. It is made to fail, which the architecture allows at any time, and this
 //! CPU watches loads, too, until a store-exclusive has succeeded: the next attempt begins at the load.
 //!
+//! A sequence may be left before its store, as by a call. Then the breakpoint clears the monitor, and the store fails.
+//! After some such attempts in a row, the watchpoints are given up, because the loop might never end.
+//!
 //! PSTATE.D masks all of this: while a hit or an exception is handled, accesses are not seen.
 
 #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `taken`"))]
@@ -24,8 +27,8 @@ pub(in crate::probe) mod slot;
 #[cfg(target_os = "none")]
 mod taken;
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use exits::Exits;
 
@@ -89,7 +92,11 @@ pub(in crate::probe) struct WatchpointState {
     /// PSTATE.DAIF of the interrupted code, while interrupts are masked for it.
     masks: AtomicU64,
     /// Not 0 if loads are watched wherever stores are.
-    is_wide: AtomicU64,
+    is_wide: AtomicU32,
+    /// How many attempts in a row the watchpoints have kept from storing, of the sequence that `attempted_at` begins.
+    failures: AtomicU32,
+    /// The virtual address of the last load-exclusive that was followed.
+    attempted_at: AtomicU64,
     /// The breakpoints that are set: a bit for each.
     breakpoints: AtomicU64,
     /// The exits of the sequence that is executed.
@@ -111,7 +118,9 @@ impl WatchpointState {
         Self {
             doing: AtomicU64::new(NOTHING),
             masks: AtomicU64::new(0),
-            is_wide: AtomicU64::new(0),
+            is_wide: AtomicU32::new(0),
+            failures: AtomicU32::new(0),
+            attempted_at: AtomicU64::new(0),
             breakpoints: AtomicU64::new(0),
             exits: Exits::new(),
             counts: [const { [const { AtomicU64::new(0) }; 2] }; MOST],

@@ -4,6 +4,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 
+use super::exits::may_come_to_store;
 use super::range::accesses;
 use super::slot::{self, SLOTS, Slot};
 use super::{IN_SEQUENCE, NOTHING, STEPPING, WatchHit, WatchpointState, registers};
@@ -21,6 +22,9 @@ const STEP: u64 = 1 << 21;
 const INTERRUPTS: u64 = 0b0111 << 6;
 /// FAR_EL1 may lie this far below the watched bytes, in an access that is not decoded.
 const NEAR: u64 = 2048;
+
+/// A sequence that has failed so often in a row, because of the watchpoints, is executed without them.
+const MOST_FAILURES: u32 = 100;
 
 /// Whether a CPU does not keep what is written to its registers.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
@@ -113,6 +117,13 @@ fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
     let decoded = access(frame, word);
     match exclusive(word) {
         Some(Exclusive::Store { status }) => {
+            if cpu.watchpoints.is_wide.load(Relaxed) != 0 {
+                cpu.watchpoints.fail();
+            }
+            if cpu.watchpoints.fails_always() {
+                give_up(cpu, frame.pc, &decoded.unwrap_or_else(|| nearest(esr, far)));
+                return;
+            }
             frame.set_register(status, 1);
             frame.set_interrupted(frame.pc.wrapping_add(4));
             frame.pstate &= !TrapFrame::BRANCH_TYPE;
@@ -133,10 +144,18 @@ fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
     }
 }
 
-/// Lets the sequence of the load-exclusive at the pc run up to its exits. If it has too many, the watchpoints that the
-/// load touches are given up.
+/// Lets the sequence of the load-exclusive at the pc run up to its exits. If it has too many, or has failed too often,
+/// the watchpoints that the load touches are given up.
 #[inline(always)]
 fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
+    if cpu.watchpoints.attempted_at.load(Relaxed) != frame.pc {
+        cpu.watchpoints.attempted_at.store(frame.pc, Relaxed);
+        cpu.watchpoints.failures.store(0, Relaxed);
+    }
+    if cpu.watchpoints.fails_always() {
+        give_up(cpu, frame.pc, access);
+        return;
+    }
     let (mut free, mut number) = (0_u32, 0);
     while number < registers::breakpoints() {
         free |= u32::from(!registers::is_breakpoint_set(number)) << number;
@@ -145,12 +164,7 @@ fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
     let exits = &cpu.watchpoints.exits;
     let count = exits.find(frame.pc, instruction).filter(|&count| count <= free.count_ones() as usize);
     let Some(count) = count else {
-        for slot in &SLOTS {
-            if slot.is_watching() && slot.overlaps(access) {
-                slot.given_up_at.store(frame.pc, Relaxed);
-            }
-        }
-        load(cpu);
+        give_up(cpu, frame.pc, access);
         return;
     };
     let (mut next, mut set) = (0, 0);
@@ -170,15 +184,33 @@ fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
     }
 }
 
+/// Gives up the watchpoints that the access of the exclusive at the virtual address `pc` touches.
+#[inline(never)]
+fn give_up(cpu: &Cpu, pc: u64, access: &MemoryAccess) {
+    for slot in &SLOTS {
+        if slot.is_watching() && slot.overlaps(access) {
+            slot.given_up_at.store(pc, Relaxed);
+        }
+    }
+    cpu.watchpoints.failures.store(0, Relaxed);
+    load(cpu);
+}
+
 /// Reports the store-exclusive before the pc, if it has just stored.
 #[inline(always)]
 fn left(cpu: &Cpu, frame: &mut TrapFrame) {
     let next = frame.pc;
-    let Some(Exclusive::Store { status }) = exclusive(instruction(next.wrapping_sub(4))) else { return };
+    let Some(Exclusive::Store { status }) = exclusive(instruction(next.wrapping_sub(4))) else {
+        if may_come_to_store(instruction(next)) {
+            cpu.watchpoints.fail();
+        }
+        return;
+    };
     if frame.register(status) as u32 != 0 {
         return;
     }
     cpu.watchpoints.is_wide.store(0, Relaxed);
+    cpu.watchpoints.failures.store(0, Relaxed);
     frame.set_interrupted(next.wrapping_sub(4));
     if let Some(found) = access(frame, instruction(frame.pc)) {
         report(cpu, frame, found);
@@ -320,6 +352,18 @@ impl WatchpointState {
             number += 1;
         }
         self.breakpoints.store(0, Relaxed);
+    }
+
+    /// Counts an attempt of a sequence that the watchpoints have kept from storing.
+    #[inline(always)]
+    fn fail(&self) {
+        self.failures.store(self.failures.load(Relaxed).saturating_add(1), Relaxed);
+    }
+
+    /// Returns whether the sequence has failed so often that it might never store.
+    #[inline(always)]
+    fn fails_always(&self) -> bool {
+        self.failures.load(Relaxed) >= MOST_FAILURES
     }
 
     /// Counts a hit, or a missed one, of the watchpoint with this number.
