@@ -104,7 +104,8 @@ pub struct WatchpointBuilder {
 /// and none is running. If it is enabled, dropping it panics with interrupts masked.
 ///
 /// A kernel that has watchpoints runs its tasks with debug exceptions unmasked (PSTATE.D clear). If it has several
-/// CPUs, it implements [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
+/// CPUs, it implements [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu). It may set hardware
+/// breakpoints of its own, with MDSCR_EL1.MDE set: they stay enabled.
 ///
 /// ```no_run
 /// use core::sync::atomic::{AtomicU64, Ordering};
@@ -330,8 +331,8 @@ pub fn watchpoints() -> usize {
     return SLOTS.len();
 }
 
-/// Loads the debug registers of this CPU. A kernel calls it on a CPU that starts, before
-/// [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu) includes the CPU.
+/// Loads the debug registers of this CPU that belong to watchpoints, if there are any. A kernel calls it on a CPU that
+/// starts, before [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu) includes the CPU.
 ///
 /// # Safety
 ///

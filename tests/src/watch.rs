@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use aarch64_kprobes::Hit;
 use aarch64_kprobes::Kprobe;
-use aarch64_kprobes::probe::{Mode, WatchError, WatchHit, Watchpoint, watchpoints};
+use aarch64_kprobes::probe::{Mode, WatchError, WatchHit, Watchpoint, initialize_cpu, watchpoints};
 use kprobes_console::symbol;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::{IrqLock, IrqMask};
@@ -569,6 +569,48 @@ test!(
         on_last(false);
         drop(one().unwrap());
         assert_eq!(enabled(), 0);
+    }
+);
+
+/// Sets or clears the first breakpoint of this CPU, and MDSCR_EL1.MDE, as a debugger in the kernel does.
+fn set_breakpoint(is_enabled: bool) {
+    // At EL0, where nothing runs.
+    let control = u64::from(is_enabled) * (0xf << 5 | 0b10 << 1 | 1);
+    // SAFETY: the breakpoint is not hit, and nothing else uses it.
+    unsafe {
+        asm!(
+            "msr dbgbvr0_el1, xzr", "msr dbgbcr0_el1, {control}", "mrs {scratch}, mdscr_el1",
+            "bfi {scratch}, {control}, #15, #1", "msr mdscr_el1, {scratch}", "isb",
+            control = in(reg) control, scratch = out(reg) _, options(nostack)
+        );
+    }
+}
+
+test!(
+    depends(cpus, core, entry),
+    fn a_breakpoint_that_another_owner_has_stays_enabled() {
+        let last = smp::running().last().unwrap_or(0);
+        let on_last = |is_enabled| task::spawn_on(last, "debugger", move || set_breakpoint(is_enabled)).join();
+        for is_first in [true, false] {
+            if is_first {
+                on_last(true);
+                // SAFETY: a task runs, so TPIDR_EL1 leads to the state of this CPU.
+                task::spawn_on(last, "initialize", || unsafe { initialize_cpu() }).join();
+                assert_eq!(enabled(), 1);
+            }
+            let watchpoint = watch(word(0), 8, Stores);
+            if !is_first {
+                on_last(true);
+            }
+            // SAFETY: the word belongs to this test (see `Words`).
+            unsafe { watch_store(word(0), 1) };
+            assert_eq!(instructions().len(), 1);
+            drop(watchpoint);
+            // MDSCR_EL1.MDE.
+            assert_eq!(enabled(), 1);
+            on_last(false);
+            assert_eq!(enabled(), 0);
+        }
     }
 );
 

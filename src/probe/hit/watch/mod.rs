@@ -97,6 +97,8 @@ pub(in crate::probe) struct WatchpointState {
     failures: AtomicU32,
     /// The virtual address of the last load-exclusive that was followed.
     attempted_at: AtomicU64,
+    /// Not 0 if the engine has enabled breakpoints and watchpoints (MDSCR_EL1.MDE), which were disabled before.
+    has_enabled: AtomicU64,
     /// The breakpoints that are set: a bit for each.
     breakpoints: AtomicU64,
     /// The exits of the sequence that is executed.
@@ -121,6 +123,7 @@ impl WatchpointState {
             is_wide: AtomicU32::new(0),
             failures: AtomicU32::new(0),
             attempted_at: AtomicU64::new(0),
+            has_enabled: AtomicU64::new(0),
             breakpoints: AtomicU64::new(0),
             exits: Exits::new(),
             counts: [const { [const { AtomicU64::new(0) }; 2] }; MOST],

@@ -116,6 +116,7 @@ pub(super) fn try_watchpoint(number: usize, value: u64, control: u64) -> bool {
 }
 
 /// Returns whether breakpoints and watchpoints are enabled.
+#[inline(always)]
 pub(super) fn are_enabled() -> bool {
     read!("mdscr_el1") & MDE != 0
 }
@@ -141,26 +142,51 @@ pub(super) fn set_breakpoint(number: usize, address: Option<u64>) {
     }
 }
 
-/// Enables or disables breakpoints and watchpoints. If they were disabled, nothing else uses the registers, and their
-/// values may be unknown since a reset: this then clears the breakpoints first.
-#[inline(always)]
-pub(super) fn enable(is_enabled: bool) {
-    let control = read!("mdscr_el1");
-    if !is_enabled {
-        write!("mdscr_el1", control & !MDE);
-        return;
+/// Disables each breakpoint and each watchpoint by its own register. Their values may be unknown since a reset.
+#[inline(never)]
+pub(super) fn clear() {
+    let mut number = 0;
+    while number < breakpoints() {
+        set_breakpoint(number, None);
+        number += 1;
     }
+    number = 0;
+    while number < watchpoints() {
+        set_watchpoint(number, 0, 0);
+        number += 1;
+    }
+}
+
+/// Enables breakpoints and watchpoints. Returns whether they were disabled.
+#[inline(always)]
+pub(super) fn enable() -> bool {
     if read!("oslsr_el1") & OSLK != 0 {
         write!("oslar_el1", 0_u64);
     }
-    if control & MDE == 0 {
-        let mut number = 0;
-        while number < breakpoints() {
-            set_breakpoint(number, None);
-            number += 1;
-        }
-    }
+    let control = read!("mdscr_el1");
     write!("mdscr_el1", control | MDE | KDE);
+    control & MDE == 0
+}
+
+/// Disables breakpoints and watchpoints, unless one is in use.
+#[inline(never)]
+pub(super) fn disable() {
+    let mut number = 0;
+    while number < breakpoints() {
+        if is_breakpoint_set(number) {
+            return;
+        }
+        number += 1;
+    }
+    number = 0;
+    while number < watchpoints() {
+        if is_watchpoint_set(number) {
+            return;
+        }
+        number += 1;
+    }
+    let control = read!("mdscr_el1");
+    write!("mdscr_el1", control & !MDE);
 }
 
 /// Begins to step one instruction, without breakpoints and watchpoints.

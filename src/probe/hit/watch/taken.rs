@@ -179,7 +179,9 @@ fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
     cpu.watchpoints.mask(frame, IN_SEQUENCE);
     number = 0;
     while number < registers::watchpoints() {
-        registers::set_watchpoint(number, 0, 0);
+        if SLOTS.get(number).is_some_and(Slot::is_taken) {
+            registers::set_watchpoint(number, 0, 0);
+        }
         number += 1;
     }
 }
@@ -281,7 +283,8 @@ fn instruction(pc: u64) -> u32 {
     unsafe { place.read_volatile() }
 }
 
-/// Loads the registers of this CPU from the slots, with debug exceptions masked.
+/// Loads the registers of this CPU from the slots that have an owner, with debug exceptions masked. If breakpoints and
+/// watchpoints were disabled, nothing else uses the registers, and they are cleared first.
 #[inline(always)]
 fn load(cpu: &Cpu) {
     let is_wide = cpu.watchpoints.is_wide.load(Relaxed) != 0;
@@ -290,6 +293,9 @@ fn load(cpu: &Cpu) {
     while let Some(slot) = SLOTS.get(number) {
         let has_register = number < registers::watchpoints();
         if slot.is_watching() {
+            if !is_used && !registers::are_enabled() {
+                registers::clear();
+            }
             is_used = true;
             let (loads, stores) = (slot.loads.load(Relaxed), slot.stores.load(Relaxed));
             let control = slot.control.load(Relaxed) | accesses(loads || is_wide, stores);
@@ -300,15 +306,22 @@ fn load(cpu: &Cpu) {
             if !has_register || registers::watchpoint(number) != (value, control) {
                 HAS_FAILED.store(true, Relaxed);
             }
-        } else if has_register {
+        } else if has_register && slot.is_taken() {
             registers::set_watchpoint(number, 0, 0);
         }
         number += 1;
     }
-    if !is_used {
-        cpu.watchpoints.is_wide.store(0, Relaxed);
+    if is_used {
+        if registers::enable() {
+            cpu.watchpoints.has_enabled.store(1, Relaxed);
+        }
+        return;
     }
-    registers::enable(is_used);
+    cpu.watchpoints.is_wide.store(0, Relaxed);
+    if cpu.watchpoints.has_enabled.load(Relaxed) != 0 {
+        cpu.watchpoints.has_enabled.store(0, Relaxed);
+        registers::disable();
+    }
 }
 
 /// Loads the registers of this CPU from the slots.
