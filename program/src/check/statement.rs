@@ -166,15 +166,29 @@ impl<'c, 's> Clause<'c, 's> {
             let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
             self.learn_unreached(|clause| clause.effect(other))?;
             self.guessed = false;
-            return self.effect(taken);
+            return self.effect_of_branch(taken);
         }
-        self.effect(then)?;
+        self.effect_of_branch(then)?;
         let end = self.jump(span)?;
         self.land(&exits);
         (self.free, self.guessed) = (kept, false);
-        self.effect(otherwise)?;
+        self.effect_of_branch(otherwise)?;
         self.land(&[end]);
         Ok(())
+    }
+
+    /// Compiles a branch for its effect. While types are learned, an error in it does not end the search: the code after
+    /// it may tell the type that it lacks.
+    fn effect_of_branch(&mut self, branch: &Expression) -> Result<(), Error> {
+        let variables = self.variables.len();
+        match self.effect(branch) {
+            Err(error) if self.ends_with(&error) => Err(error),
+            Err(_) => {
+                self.variables.truncate(variables);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Calls `compile` for code that a known condition leaves out, to learn the types that other code leaves open. The

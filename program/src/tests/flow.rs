@@ -214,6 +214,7 @@ fn a_block_is_a_value_with_statements_before_it() {
             "2\n1\n",
         ),
         ("{ 1 ? print(1) : print(@none) } { 0 ? fail(\"no\") : { @w = 2; print(@w) } } clear(@w);", "1\n@w: 2\n"),
+        ("{ arg0 == 3 ? print(@z[1]) : { @z[1] = 5; } } clear(@z);", "@z[1]: 0\n"),
         ("{ @q == 0 ? @q++ : @q-- }", "@q: 1\n"),
         ("$w = (typeof(arg0))7; let $v: typeof((s8)1) = 255; print(($w, $v, sizeof(typeof((u16)1))));", "(7, -1, 2)\n"),
         ("$p = (typeof((u16)1) *)0x8000; print(sizeof(*$p)); $s = (s8)-1; print((typeof($s))200);", "2\n200\n"),
