@@ -114,16 +114,17 @@ pub fn is_available() -> bool {
     with_typed(|typed| !typed.is_empty())
 }
 
-/// Moves input from the kernel to the queue, until the queue is full. While a command runs, it goes on then, because the
-/// next byte may be ^C; other bytes are lost and counted. One task at a time does this, so that the bytes stay in order.
+/// Moves input from the kernel to the queue, until the queue is full. While a command runs, a full queue does not end
+/// this, because the next byte may be ^C: bytes without room are lost and counted. A call takes at most `ROOM` bytes, so
+/// that input without end does not stop the command. One task at a time does this, so that the bytes stay in order.
 fn poll() {
     static IS_POLLING: AtomicBool = AtomicBool::new(false);
     if IS_POLLING.swap(true, Ordering::Acquire) {
         return;
     }
-    while (FOREGROUND.load(Ordering::Relaxed) != IDLE || !with_typed(|typed| typed.is_full()))
-        && let Some(byte) = host().read()
-    {
+    for _ in 0..ROOM {
+        let has_room = FOREGROUND.load(Ordering::Relaxed) != IDLE || !with_typed(|typed| typed.is_full());
+        let Some(byte) = has_room.then(|| host().read()).flatten() else { break };
         take(byte);
     }
     IS_POLLING.store(false, Ordering::Release);
