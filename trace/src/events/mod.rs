@@ -131,7 +131,8 @@ fn gate(
         match error.problem {
             filter::Problem::OutOfMemory => OutOfMemory.into(),
             problem => {
-                let at = text.char_indices().take_while(|(at, _)| *at < error.column).count();
+                let after = error.column.saturating_sub(text.len());
+                let at = text.char_indices().take_while(|(at, _)| *at < error.column).count() + after;
                 definition.error_in_filter(at, fallible::format(format_args!("{problem}")).ok())
             }
         }

@@ -204,15 +204,11 @@ impl<P: RegisteredProbe> Events<P> {
         if let TriggerKind::Histogram(definition) = &request.kind {
             clock = definition.clock();
             named = self.find_like(definition).map_err(|error| {
-                const PARAMETER: &str = "name=";
-                let command = logged(text).unwrap_or_default();
-                let mut places = command.match_indices(PARAMETER).map(|(at, _)| at);
-                let is_meant = |at: &usize| {
-                    let after = command.get(at + PARAMETER.len()..).unwrap_or_default();
-                    definition.name.as_deref().is_some_and(|name| after.starts_with(name))
-                };
-                let column = places.find(is_meant).unwrap_or(0);
-                self.refuse_histogram(name, text, &histogram::Error { column, ..error })
+                let parameter = |name: &str| fallible::format(format_args!("name={name}")).ok();
+                let parameter = definition.name.as_deref().and_then(parameter);
+                let column =
+                    parameter.zip(logged(text).ok()).and_then(|(parameter, line)| line.find(parameter.as_str()));
+                self.refuse_histogram(name, text, &histogram::Error { column: column.unwrap_or(0), ..error })
             })?;
         }
         let resources = Resources { named: named.as_ref(), ..self.resources() };
