@@ -217,7 +217,8 @@ impl Watchpoint {
     /// store-exclusive whose load-exclusive was not watched fails once. If a sequence from a load-exclusive to its
     /// store-exclusive has more exits than the CPU has breakpoints, the watchpoint is [given up](Self::given_up_at). It
     /// is also given up if a call, a return or a system instruction in the sequence has kept it from storing many times
-    /// in a row.
+    /// in a row; and if a loop that compares has not stored as often, and executes no CLREX then (code of LLVM does,
+    /// except at opt-level 0).
     pub fn at(address: usize, length: usize, handler: WatchHandler) -> WatchpointBuilder {
         WatchpointBuilder { address, length, loads: false, stores: false, handler, data: 0 }
     }
@@ -281,8 +282,8 @@ impl Watchpoint {
         self.address
     }
 
-    /// Returns the virtual address of a load-exclusive whose sequence could not be followed to its end, or of a
-    /// store-exclusive that failed each time. No CPU has watched since.
+    /// Returns the virtual address of a load-exclusive whose sequence could not be followed to its end, or failed each
+    /// time. No CPU has watched since.
     #[must_use]
     pub fn given_up_at(&self) -> Option<usize> {
         let address = self.slot()?.given_up_at.load(Ordering::Relaxed);

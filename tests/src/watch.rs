@@ -459,7 +459,7 @@ test!(
 );
 
 test!(
-    depends(interrupts),
+    depends(cpus, interrupts),
     needs SECOND_CPU,
     fn a_cpu_that_is_held_calls_no_handler() {
         extern "C" fn ignore(_: &WatchHit<'_>) {}

@@ -121,7 +121,9 @@ fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
                 cpu.watchpoints.fail();
             }
             if cpu.watchpoints.fails_always() {
-                give_up(cpu, frame.pc, &decoded.unwrap_or_else(|| nearest(esr, far)));
+                let followed = cpu.watchpoints.attempted_at.load(Relaxed);
+                let begin = if followed == 0 { frame.pc } else { followed };
+                give_up(cpu, begin, &decoded.unwrap_or_else(|| nearest(esr, far)));
                 return;
             }
             frame.set_register(status, 1);
@@ -186,12 +188,13 @@ fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
     }
 }
 
-/// Gives up the watchpoints that the access of the exclusive at the virtual address `pc` touches.
+/// Gives up the watchpoints that the access touches. It belongs to the sequence that the load-exclusive at the virtual
+/// address `begin` begins.
 #[inline(never)]
-fn give_up(cpu: &Cpu, pc: u64, access: &MemoryAccess) {
+fn give_up(cpu: &Cpu, begin: u64, access: &MemoryAccess) {
     for slot in &SLOTS {
         if slot.is_watching() && slot.overlaps(access) {
-            slot.given_up_at.store(pc, Relaxed);
+            slot.given_up_at.store(begin, Relaxed);
         }
     }
     cpu.watchpoints.failures.store(0, Relaxed);
