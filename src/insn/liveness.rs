@@ -84,6 +84,7 @@ pub struct ScratchPreservers(Vec<Preserving>);
 #[derive(Clone, Copy, Debug)]
 struct Preserving {
     function: u64,
+    /// A call whose caller reads the lowest of the `kept` registers after it.
     call: u64,
     /// The registers that the function preserves.
     preserved: Registers,

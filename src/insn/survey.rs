@@ -14,7 +14,7 @@
 //! | 1 | length of the text in bytes, a multiple of 4 |
 //! | 1 | offset of `__kprobes_text_start`, by which an image is known that does not run at its link address |
 //! | 1 | number of functions that preserve registers, *p* |
-//! | 4 *p* | each such function, in ascending order: its offset, the offset of a call, the registers that it preserves, and those that are read after the call |
+//! | 4 *p* | each such function, in ascending order: its offset, the offset of a call, the registers that it preserves, and those that are read after calls of it |
 //! | the rest, by 4 | each function that may have results, in ascending order: its offset, the reason (0: `Read`, 1: `Kept`, 2: `Lost`), the register, and the offset of the instruction |
 
 pub(super) mod row;

@@ -45,14 +45,14 @@ struct Callee {
     preserved: Option<Registers>,
     /// The registers for which a caller relies on it.
     kept: Registers,
-    /// A call by which a caller does.
+    /// A call by which a caller does, for the lowest of these registers.
     call: u64,
 }
 
 /// Where an instruction may lead outside of its function.
 enum Leaving {
     Nowhere,
-    /// To the function at this virtual address, by a call, by a branch, or past the last instruction.
+    /// To the function at this virtual address, by a call or a branch.
     To(u64),
     /// To a function that is not known.
     Unknown,
@@ -193,13 +193,14 @@ impl<'a> Callers<'a> {
         let start = self.around(function).start;
         for function in [function, start] {
             let callee = self.callee(function)?;
-            if (kept - callee.kept).is_empty() {
+            let added = kept - callee.kept;
+            if added.is_empty() {
                 continue;
             }
-            if callee.kept.is_empty() {
+            callee.kept = callee.kept | added;
+            if added.first() == callee.kept.first() {
                 callee.call = call;
             }
-            callee.kept = callee.kept | kept;
             fallible::push(&mut self.pending, function).ok()?;
         }
         Some(())

@@ -196,6 +196,15 @@ fn a_caller_that_goes_on_by_a_jump_table_may_need_it() {
 }
 
 #[test]
+fn the_call_is_one_for_the_register() {
+    // Two callers of 12 rely on x10 and on x9.
+    const SET_X10: u32 = SET_X9 + 1;
+    const READ_X10: u32 = READ_X9 + (1 << 16);
+    let words = [PUSH, SET_X10, call(10), READ_X10, POP, RET, PUSH, SET_X9, call(4), READ_X9, POP, RET, NOP, RET];
+    assert_eq!(live(&words, 12), kept_by_call(8));
+}
+
+#[test]
 fn long_callers_are_followed_to_their_end() {
     // More paths than a walk remembers follow the call. The function then reads x9, or does not.
     let caller = |last: u32| {
