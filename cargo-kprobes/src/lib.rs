@@ -59,7 +59,8 @@ pub fn audit<'a>(elf: &Path, declarations: impl IntoIterator<Item = &'a Path>) -
     if audit.is_closed() { Ok(()) } else { Err(Error(anyhow::anyhow!("{}", audit.violations()))) }
 }
 
-/// Whether the reader of the standard output has closed it, as `head` does when it has enough.
+/// Whether the error is that of a closed pipe, without context. Only writes to the standard output give such an error;
+/// its reader may have enough, as `head`.
 #[doc(hidden)]
 #[must_use]
 pub fn is_closed_output(error: &anyhow::Error) -> bool {

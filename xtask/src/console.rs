@@ -4,8 +4,12 @@
 use kprobes_pl011::PULSE;
 use kprobes_wire::mark;
 
-/// The end of a marked text, which is not part of the machine's text.
-const MARK_END: u8 = mark::END as u8;
+/// Whether this byte from a machine is not part of its text: it is of a line end, a reply to `PULSE_KEY`, or the end of
+/// a marked text.
+pub fn is_no_text(byte: u8) -> bool {
+    const MARK_END: u8 = mark::END as u8;
+    matches!(byte, b'\r' | PULSE | MARK_END)
+}
 
 /// Longer lines are cut here, so that a machine that has gone wild does not fill the host's memory.
 const LONGEST_LINE: usize = 64 * 1024;
@@ -36,8 +40,7 @@ impl Console {
         let mut events = Vec::new();
         for &byte in bytes {
             match byte {
-                // The machine's reply to `PULSE_KEY` is not part of its text.
-                b'\r' | PULSE | MARK_END => {}
+                _ if is_no_text(byte) => {}
                 b'\n' => {
                     events.push(Event::Line(String::from_utf8_lossy(&self.line).into_owned()));
                     self.line.clear();

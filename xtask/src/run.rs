@@ -14,12 +14,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use kprobes_pl011::{PULSE, PULSE_KEY};
+use kprobes_pl011::PULSE_KEY;
 
 use crate::{
     board,
     boot::{self, Target},
-    console::{Console, Event},
+    console::{Console, Event, is_no_text},
     conversation::{Action, Conversation, PROMPT},
     detached,
     machine::{self, Output, Start, Uart},
@@ -320,7 +320,7 @@ struct Screen {
 impl Screen {
     /// Shows bytes from the UART, with the line ends of the host.
     fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let text: Vec<u8> = bytes.iter().copied().filter(|byte| !matches!(*byte, b'\r' | PULSE)).collect();
+        let text: Vec<u8> = bytes.iter().copied().filter(|&byte| !is_no_text(byte)).collect();
         if let Some(last) = text.last() {
             self.at_line_start = *last == b'\n';
         }

@@ -260,7 +260,10 @@ pub fn show(out: &mut dyn Write, stream: Stream, text: &str) -> Result<()> {
         eprint!("{text}");
         return Ok(());
     }
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("the output cannot be written")
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(error.into()),
+        outcome => outcome.context("the output cannot be written"),
+    }
 }
 
 /// Reads the program, or the one in the file. The inner error says what is wrong with its text.
