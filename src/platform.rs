@@ -201,10 +201,10 @@ pub unsafe trait Platform {
     /// Calls `action` once, with interrupts (PSTATE.I) masked on this CPU, while every other running CPU is held.
     ///
     /// A CPU is held when it has taken an interrupt since the call, in code that had interrupts unmasked, and waits
-    /// with all of PSTATE.DAIF masked in code that cannot be probed. Each CPU executes a context synchronization event
-    /// before it resumes, and before it clears PSTATE.D, because a watched access calls a handler. The engine calls
-    /// this from tasks, with interrupts unmasked. Several tasks may call it at the same time; the later one waits until
-    /// the action of the earlier one is over.
+    /// with all of PSTATE.DAIF masked in code that cannot be probed. (With PSTATE.D clear, a watched access would call a
+    /// handler, and its code may be half written.) Each CPU executes a context synchronization event before it clears
+    /// PSTATE.D and resumes. The engine calls this from tasks, with interrupts unmasked. Several tasks may call it at
+    /// the same time; the later one waits until the action of the earlier one is over.
     ///
     /// The default assumes that there is no other CPU.
     fn hold_cpus(action: &mut dyn FnMut()) {

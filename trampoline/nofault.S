@@ -1,8 +1,8 @@
 // Instructions that may fault in the hit path: a wild address gives an error, not a crash.
 //
-// After an exception between kprobes_nofault_start and kprobes_nofault_end that is no debug exception,
-// src/exception/nofault.rs resumes at kprobes_nofault_failed, with the syndrome in x1. Every routine is one instruction,
-// so there is nothing to undo.
+// After an exception between kprobes_nofault_start and kprobes_nofault_end that is no hardware breakpoint, watchpoint or
+// software step, src/exception/nofault.rs resumes at kprobes_nofault_failed, with the syndrome in x1. Every routine is
+// one instruction, so there is nothing to undo.
 
     .pushsection .kprobes.text.nofault, "ax"
 

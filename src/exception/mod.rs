@@ -83,7 +83,7 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
             _ => own,
         };
     }
-    // A debug exception is not a fault: the instruction is executed after it.
+    // Hardware breakpoints, watchpoints and software steps are no faults: the instruction is executed after them.
     if matches!(esr >> EC_SHIFT & 0x3f, EC_BREAKPOINT | EC_STEP | EC_WATCHPOINT) {
         return own;
     }
@@ -97,10 +97,9 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
 /// Tells the engine that the kernel is about to report `frame` and to stop this CPU. The kernel calls it first thing on
 /// every path that does so, with interrupts masked.
 ///
-/// From now on, the instructions of probes that the report hits are executed without their handlers. Calls in progress
-/// of the task that runs on this CPU return without theirs, and count as missed. If the exception
-/// was taken in a slot or a stub, `frame` is changed to show the probed code instead: at the probed instruction, or
-/// where it goes on after it.
+/// From now on, no handler runs on this CPU. If the report hits a probe, only the instruction is executed. Calls in
+/// progress of the task that runs on this CPU count as missed when they return. If the exception was taken in a slot or
+/// a stub, `frame` is changed to show the probed code instead: at the probed instruction, or where it goes on after it.
 ///
 /// # Safety
 ///

@@ -2,8 +2,8 @@
 //!
 //! A handler follows pointers of the code that it watches, and these may be wrong. A wrong pointer must give an answer,
 //! not stop the machine. The loads are single instructions in `trampoline/nofault.S`; an exception on one of them
-//! resumes at a common exit that reports the failure, unless it is a debug exception. Simulated branches authenticate
-//! pointers in the same way.
+//! resumes at a common exit that reports the failure, unless it is a hardware breakpoint, a watchpoint or a software
+//! step. Simulated branches authenticate pointers in the same way.
 
 use core::mem::MaybeUninit;
 #[cfg(target_os = "none")]
@@ -232,8 +232,8 @@ fn try_authenticate(key: Key, pointer: u64, modifier: u64) -> Outcome {
     }
 }
 
-/// Resumes a routine that has taken an exception with the syndrome `esr`, which is no debug exception, at the failure
-/// exit. Returns false if the exception was not taken in one of the routines.
+/// Resumes a routine that has taken an exception with the syndrome `esr` at the failure exit. The exception is no
+/// hardware breakpoint, watchpoint or software step. Returns false if it was not taken in one of the routines.
 #[cfg(target_os = "none")]
 pub(super) fn fix_up(frame: &mut TrapFrame, esr: u64) -> bool {
     use routines::*;

@@ -163,8 +163,8 @@ impl fmt::Display for ProbeError {
             }
             Self::Exclusive { address, load } => write!(
                 f,
-                "{address:#x} lies between the load-exclusive at {load:#x} and its store-exclusive, which would \
-                 never succeed with a breakpoint between them"
+                "{address:#x} is executed between the load-exclusive at or around {load:#x} and its store-exclusive, \
+                 which would never succeed with a breakpoint between them"
             ),
             Self::NotEntry { address, function } => write!(
                 f,

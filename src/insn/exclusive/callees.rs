@@ -200,8 +200,8 @@ impl Sequences {
     }
 }
 
-/// Returns whether the instructions from the virtual address `at` on get from a load-exclusive to the end of their
-/// function without a call, a store-exclusive, or a branch within the function.
+/// Returns whether the instructions from the virtual address `at` on get from a load-exclusive to a return, or to a
+/// branch that does not lead to a store-exclusive, without a call, a store-exclusive or a conditional branch.
 fn leaves_open(at: u64, read: Read<'_>) -> bool {
     let mut has_load = false;
     for at in (0..LONGEST).map(|index| at.wrapping_add(4 * index)) {

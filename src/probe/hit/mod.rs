@@ -275,9 +275,9 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
 }
 
 /// Ends all hits on this CPU, because the kernel is about to report an error that stops it: no handler runs on this CPU
-/// any more, and if the report hits a probe, only the instruction is executed. Calls of this task that were followed
-/// return without a handler. If `frame` is in a slot, or just after
-/// an instruction that was stepped in one, it is changed to show the probed code, as in [`faulted`].
+/// any more, and if the report hits a probe, only the instruction is executed. The calls in progress of the task are
+/// marked as abandoned, and return without a handler. If `frame` is in a slot, or just after an instruction that was
+/// stepped in one, it is changed to show the probed code, as in [`faulted`].
 ///
 /// # Safety
 ///

@@ -555,7 +555,7 @@ called_by_assembly! {
         let stack_pointer = frame.sp;
         let calls = &TaskCalls::current().0;
         let cpu = Cpu::current();
-        // No call is followed while a handler runs, so none that was followed returns meanwhile.
+        // No call is followed while a handler runs, so none returns meanwhile: the CPU was abandoned.
         let is_abandoned = cpu.is_handling();
         let position = StackPosition::of(stack_pointer).among_abandoned(is_abandoned);
         let Some(last) = position.returned(calls) else { kernel::fatal(frame, &Lost { stack_pointer }) };

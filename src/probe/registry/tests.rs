@@ -1,4 +1,4 @@
-//! A task that was interrupted in a snippet, on the host, where no snippet is reached: the cell is made by hand.
+//! Tasks that were interrupted in a snippet. On the host no snippet is executed, so the test makes the cell.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,8 +10,7 @@ use crate::probe::arena::Cell;
 use crate::probe::hit::stub::{DISTANCE, Form, WORDS};
 use crate::probe::tests::computer::{Computer, GO_ON_AT_YIELD, INTERRUPTED, RET, add};
 
-/// A change may arm the first instruction, and have no memory for the second. A task may be in the snippet of the first
-/// one by then.
+/// A task may be in a snippet that a failed change has armed meanwhile.
 #[test]
 fn a_change_that_fails_leaves_no_task_in_a_snippet() {
     let computer = Computer::new();

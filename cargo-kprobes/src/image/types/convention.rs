@@ -332,7 +332,7 @@ fn passing(layouts: &Layouts<'_>, of: Index) -> Option<Passing> {
     passing_within(layouts, of, NESTED_MAX)
 }
 
-/// Returns the same as [`passing`] if types are nested no deeper than `depth`.
+/// Returns the kind of a type's values to the compiler; `None` also if types are nested deeper than `depth`.
 fn passing_within(layouts: &Layouts<'_>, of: Index, depth: usize) -> Option<Passing> {
     let depth = depth.checked_sub(1)?;
     let entries = layouts.entries;
