@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use aarch64_kprobes::probe;
 use kprobes_console::symbol;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::workload::{Report, Workload};
@@ -93,6 +94,8 @@ fn workload_named(name: &str) -> &'static Workload {
 
 /// Returns the number of heap bytes in use, without the memory that the engine keeps when nothing is probed any more.
 fn heap_in_use() -> usize {
-    let kept = aarch64_kprobes::probe::memory();
+    // The first check of an instruction allocates a list of functions that is kept.
+    probe::check(heap_in_use as fn() -> usize as usize).expect("its first instruction can be probed");
+    let kept = probe::memory();
     memory::statistics().heap_used - kept.table_bytes - kept.counter_bytes
 }
