@@ -30,7 +30,7 @@ pub struct CheckedInstruction {
 
 /// Checks whether the instruction at the virtual address `address` can be probed, and how. Call it from a task: it asks
 /// the [`Platform`](crate::platform::Platform) for the function around the address, and allocates. The first of all
-/// checks also reads the whole text.
+/// checks also reads the whole text, if the image has no table with its survey.
 ///
 /// # Errors
 ///
@@ -225,7 +225,7 @@ impl Checker {
     }
 
     /// Returns the functions of the text that run inside sequences of other functions. The first call looks through the
-    /// whole text.
+    /// whole text, if the host has not.
     fn find_callees(&self) -> Result<&'static SequenceCallees, OutOfMemory> {
         #[cfg(not(test))]
         static CALLEES: Once<SequenceCallees, Yield> = Once::new();
@@ -237,8 +237,11 @@ impl Checker {
 
     /// Finds the functions of the text that run inside sequences of other functions.
     pub(super) fn sequence_callees(&self) -> Result<SequenceCallees, OutOfMemory> {
-        let Range { start, end } = self.text;
-        SequenceCallees::in_text(start as u64..end as u64, &|at| self.word(at), &function_around)
+        let text = self.text.start as u64..self.text.end as u64;
+        match Survey::sequence_callees(text.clone(), self.blacklist.start as u64, kernel::survey()) {
+            Some(callees) => Ok(callees),
+            None => SequenceCallees::in_text(text, &|at| self.word(at), &function_around),
+        }
     }
 
     /// Makes a checker that takes `callees` for the functions that run inside sequences of other functions.

@@ -146,7 +146,7 @@ test!(
 test!(
     fn the_host_surveys_the_text_as_the_engine_does() {
         // Only the headers differ: they name the surveyed text, and the host surveys the whole image.
-        const HEADER: usize = 20;
+        const HEADER: usize = 24;
         let checker = probe::Checker::new();
         let rows = |survey: Survey| survey.to_bytes(0).expect("there is memory")[HEADER..].to_vec();
         let made = rows(checker.survey().expect("there is memory"));

@@ -157,7 +157,7 @@ fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
     let is_read_in_block = |builder: &ElfBuilder| {
         let image = image(&builder.elf()).unwrap();
         let survey = SymbolTable::parse(&image[0x2000..]).unwrap().survey();
-        let (rows, _) = survey[20..].as_chunks::<4>().0.as_chunks::<4>();
+        let (rows, _) = survey[24..].as_chunks::<4>().0.as_chunks::<4>();
         let header = [START.to_le_bytes(), [0, 0, 1, 0, 0x40, 0, 0, 0]].concat();
         assert_eq!(survey[..16], header, "the image has pages of up to 64 KiB, and the engine's region at 0x40");
         rows.contains(&[0x50, 0, 1 << 9, 0x4c].map(u32::to_le_bytes))

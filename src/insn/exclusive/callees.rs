@@ -13,6 +13,7 @@ use fallible::OutOfMemory;
 
 use super::{LONGEST, Sequences, Step, begins_with_store, may_be_load};
 use crate::insn::liveness::{Bounds, Read};
+use crate::insn::survey::row::{Row, offset};
 
 /// The functions of a text that run inside a sequence of another function, in ascending order.
 #[derive(Debug)]
@@ -60,6 +61,22 @@ impl SequenceCallees {
         }
         found.add_their_callees(&text)?;
         Ok(found)
+    }
+
+    /// Returns a row for each of the functions in the text, in ascending order.
+    pub(in crate::insn) fn rows(&self, text: &Range<u64>) -> impl Iterator<Item = Row> {
+        let in_text = self.0.iter().filter(|callee| text.contains(&callee.function));
+        in_text.map(|&Callee { function, load }| [offset(text.start, function), offset(text.start, load), 0, 0])
+    }
+
+    /// Makes the list from its rows; `None` if they are not in order, or if there is no memory.
+    pub(in crate::insn) fn from_rows(start: u64, rows: impl Iterator<Item = Row>) -> Option<Self> {
+        let callee = |[function, load, ..]: Row| Callee {
+            function: start.wrapping_add(function.into()),
+            load: start.wrapping_add(load.into()),
+        };
+        let list = fallible::collect(rows.map(callee)).ok()?;
+        list.is_sorted_by(|one, next| one.function < next.function).then_some(Self(list))
     }
 
     /// Returns whether there are no such functions.

@@ -58,13 +58,36 @@ fn is_read_back_as_it_was_written() {
 }
 
 #[test]
+fn functions_inside_sequences_are_read_back() {
+    let words = [
+        0xc85f_7d28, // ldxr x8, [x9]
+        0x9400_0004, // bl 5
+        0xc80a_7d28, // stxr w10, x8, [x9]
+        0x35ff_ffaa, // cbnz w10, 0
+        0xd65f_03c0, // ret
+        0x9100_0508, // add x8, x8, #1
+        0xd65f_03c0, // ret
+    ];
+    let read = |at: u64| words.get(usize::try_from(at.checked_sub(START)? / 4).ok()?).copied();
+    let bounds = |at: u64| Some(if at < START + 20 { START..START + 20 } else { START + 20..START + 28 });
+    let text = START..START + 28;
+    let survey = Survey::of_text(text.clone(), &read, &bounds).unwrap();
+    let bytes = survey.to_bytes(REGION).unwrap();
+    let callees = Survey::sequence_callees(text.clone(), REGION, &bytes).unwrap();
+    assert_eq!(callees.around(START + 20..START + 28), Some(START));
+    assert_eq!(callees.around(START..START + 20), None);
+    assert_eq!(format!("{:?}", Survey::from_bytes(text, REGION, &bytes).unwrap()), format!("{survey:?}"));
+    assert!(Survey::sequence_callees(0..4, REGION, &bytes).is_none());
+}
+
+#[test]
 fn data_that_looks_like_a_call_of_something_else_has_no_row() {
     // bl -0x4000, whose result the next word would read.
     let words = [0x97ff_f000, 0xaa09_03e0, 0xd65f_03c0];
     let read = |at: u64| words.get(usize::try_from(at.checked_sub(START)? / 4).ok()?).copied();
     let survey = Survey::of_text(START..START + 12, &read, &|_| None).unwrap();
     assert!(survey.results.by(START - 0x4000).is_some());
-    assert_eq!(survey.to_bytes(REGION).unwrap().len(), 20, "the header alone");
+    assert_eq!(survey.to_bytes(REGION).unwrap().len(), 24, "the header alone");
 }
 
 #[test]
@@ -82,7 +105,7 @@ fn one_of_less_text_or_of_another_image_is_refused() {
 fn damaged_bytes_are_refused() {
     let bytes = survey().to_bytes(REGION).unwrap();
     let read = |bytes: &[u8]| Survey::from_bytes(TEXT, REGION, bytes);
-    for length in (0..bytes.len()).filter(|length| *length < 20 || length % 16 != 4) {
+    for length in (0..bytes.len()).filter(|length| *length < 24 || length % 16 != 8) {
         assert!(read(&bytes[..length]).is_none(), "{length} bytes");
     }
     let mut changed = bytes.clone();
@@ -92,9 +115,11 @@ fn damaged_bytes_are_refused() {
     let last = changed.len() - 16;
     changed[last..last + 4].fill(0);
     assert!(read(&changed).is_none(), "functions that are not in order");
-    let mut changed = bytes;
-    changed[16..20].fill(0xff);
-    assert!(read(&changed).is_none(), "more functions than there are");
+    for number in [16..20, 20..24] {
+        let mut changed = bytes.clone();
+        changed[number].fill(0xff);
+        assert!(read(&changed).is_none(), "more functions than there are");
+    }
 }
 
 #[test]
