@@ -93,6 +93,7 @@ pub(super) fn keys(fixture: &Fixture) -> Result<Outcome> {
         let attach = format!("env XDG_STATE_HOME='{}' NO_COLOR=1 '{exe}' attach --serial '{port}'", state.display());
         let terminal = Tmux::new(fixture, "line", &attach)?;
         // The lines that were typed on QEMU.
+        terminal.recall("poweroff")?;
         terminal.edit(&["Up", "|"], "poweroff|")?;
         terminal.edit(&["Up", "Up", "|"], "lisst|")?;
         terminal.edit(&["C-r", "o tw", "C-e", "|"], "echo two|")?;
@@ -113,6 +114,7 @@ pub(super) fn keys(fixture: &Fixture) -> Result<Outcome> {
     ensure!(fs::read_to_string(&history)? == typed, "a script is in the history");
     // Without colors, QEMU has the lines as well.
     let terminal = Tmux::new(fixture, "again", &run("TERM=dumb"))?;
+    terminal.recall("lisst")?;
     terminal.edit(&["Up", "|"], "lisst|")?;
     terminal.send(&["C-a", "x"])?;
     terminal.wait("the end", |screen| screen.contains("status 0"))?;
@@ -164,6 +166,20 @@ impl<'a> Tmux<'a> {
             ensure!(Instant::now() < deadline, "{what} does not come; the screen is\n{}", screen.trim_end());
             thread::sleep(TURN);
         }
+    }
+
+    /// Recalls the newest line of the history. The lines come after the first prompt, so until then Up shows nothing.
+    fn recall(&self, line: &str) -> Result<()> {
+        let wanted = format!("{PROMPT}{line}");
+        self.wait(&format!("`{line}` after Up"), |screen| match last(screen) {
+            row if row == wanted => true,
+            row => {
+                let key = if row == PROMPT.trim_end() { "Up" } else { "C-c" };
+                // If tmux is gone, nothing comes.
+                let _ = self.send(&[key]);
+                false
+            }
+        })
     }
 
     /// Types keys on an empty line, and waits for the row that they make.
