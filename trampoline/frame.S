@@ -22,6 +22,13 @@
 // Stores x2–x29.
 // In: sp = the frame.
 .macro kprobes_frame_store_registers_from_x2
+    stp     x20, x21, [sp, #160]
+    kprobes_frame_store_registers_except_x20_and_x21
+.endm
+
+// Stores x2–x19 and x22–x29.
+// In: sp = the frame.
+.macro kprobes_frame_store_registers_except_x20_and_x21
     stp     x2, x3, [sp, #16]
     stp     x4, x5, [sp, #32]
     stp     x6, x7, [sp, #48]
@@ -31,7 +38,6 @@
     stp     x14, x15, [sp, #112]
     stp     x16, x17, [sp, #128]
     stp     x18, x19, [sp, #144]
-    stp     x20, x21, [sp, #160]
     stp     x22, x23, [sp, #176]
     stp     x24, x25, [sp, #192]
     stp     x26, x27, [sp, #208]
@@ -41,15 +47,14 @@
 // Loads x2–x29.
 // In: sp = the frame.
 .macro kprobes_frame_load_registers_from_x2
-    ldp     x2, x3, [sp, #16]
-    ldp     x4, x5, [sp, #32]
-    ldp     x6, x7, [sp, #48]
-    ldp     x8, x9, [sp, #64]
-    ldp     x10, x11, [sp, #80]
-    ldp     x12, x13, [sp, #96]
-    ldp     x14, x15, [sp, #112]
-    ldp     x16, x17, [sp, #128]
     ldp     x18, x19, [sp, #144]
+    kprobes_frame_load_registers_except_x18_and_x19
+.endm
+
+// Loads x2–x17 and x20–x29.
+// In: sp = the frame.
+.macro kprobes_frame_load_registers_except_x18_and_x19
+    kprobes_frame_load_from_x2_to_x17
     ldp     x20, x21, [sp, #160]
     ldp     x22, x23, [sp, #176]
     ldp     x24, x25, [sp, #192]
@@ -73,6 +78,12 @@
 .macro kprobes_frame_load_from_x2_to_x21
     ldp     x20, x21, [sp, #160]
     ldp     x18, x19, [sp, #144]
+    kprobes_frame_load_from_x2_to_x17
+.endm
+
+// Loads x2–x17.
+// In: sp = the frame.
+.macro kprobes_frame_load_from_x2_to_x17
     ldp     x16, x17, [sp, #128]
     ldp     x14, x15, [sp, #112]
     ldp     x12, x13, [sp, #96]

@@ -15,6 +15,9 @@
 //
 // No exception return is used: it would have to compose all of PSTATE, including fields that only some CPUs can read.
 // Flags and interrupt masks are restored individually instead, and the rest of PSTATE is never touched.
+//
+// x18 is the platform register (AAPCS64, section 6.1.1), in which a kernel may keep what belongs to the CPU. So it is
+// stored and loaded only while interrupts are masked: once they are not, the task may go on at another CPU.
 
 // Takes the call, the newest of the task, out of the list, and gives back its instance.
 // In: as at `kretprobe_lean_leave_kept`. Out: x30 = the true return address. Goes to `kretprobe_lean_recycle` if the
@@ -105,9 +108,10 @@ kretprobe_lean_recycle:
     .type   kretprobe_trampoline, %function
 kretprobe_trampoline:
     stp     x0, x1, [sp, #-{FRAME_SIZE}]!
-    kprobes_frame_store_registers_from_x2
+    stp     x20, x21, [sp, #160]
     mrs     x20, daif
     msr     daifset, #0b1111                // the engine's state is per CPU: no interrupt, no migration
+    kprobes_frame_store_registers_except_x20_and_x21
     .global kretprobe_entered
 kretprobe_entered:
     mrs     x21, nzcv
@@ -156,27 +160,30 @@ kretprobe_reported:
 kretprobe_leaving:
     ldp     x29, x30, [sp, #232]
     msr     nzcv, x21
+    ldp     x18, x19, [sp, #144]
     msr     daif, x20
     ldr     x24, [sp, #192]
     ldp     x22, x23, [sp, #176]
-    kprobes_frame_load_from_x2_to_x21
+    ldp     x20, x21, [sp, #160]
+    kprobes_frame_load_from_x2_to_x17
     ldp     x0, x1, [sp], #{FRAME_SIZE}
     ret
 kretprobe_load:
     ldp     x29, x30, [sp, #232]
     ldp     x0, x1, [sp, #{FRAME_PC}]
+    ldp     x18, x19, [sp, #144]
     and     x2, x1, #0x3c0
     msr     daif, x2
     and     x1, x1, #0xf0000000
     sub     x2, x0, x30
     cbnz    x2, kretprobe_divert
     msr     nzcv, x1
-    kprobes_frame_load_registers_from_x2
+    kprobes_frame_load_registers_except_x18_and_x19
     ldp     x0, x1, [sp], #{FRAME_SIZE}
     ret
 kretprobe_divert:
     msr     nzcv, x1
-    kprobes_frame_load_registers_from_x2
+    kprobes_frame_load_registers_except_x18_and_x19
     mov     x16, x0
     ldp     x0, x1, [sp], #{FRAME_SIZE}
     ret     x16                             // RET, because BR would set PSTATE.BTYPE

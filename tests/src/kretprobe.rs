@@ -5,6 +5,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use aarch64_kprobes::exception;
+use aarch64_kprobes::insn::{Indirect, Op, RegisterAccess, Registers, Verdict, classify};
 use aarch64_kprobes::probe::{CallResult, Mode};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
 use runtime::sync::IrqMask;
@@ -377,5 +378,40 @@ test!(
             assert_eq!((probe.hits(), probe.missed(), probe.active()), (0, 1, 0));
         }
         panic!("on purpose, after both returns");
+    }
+);
+
+unsafe extern "C" {
+    safe static kretprobe_lean: u32;
+    safe static kretprobe_end: u32;
+}
+
+test!(
+    // A kernel may keep what belongs to the CPU in x18, and a task may go on at another CPU where it is interrupted.
+    fn the_trampolines_touch_x18_only_where_interrupts_are_masked() {
+        /// MSR DAIFSet, #0b1111, and MSR DAIF, X0 (Arm ARM, C6.2).
+        const MASK: u32 = 0xd503_4fdf;
+        const UNMASK: u32 = 0xd51b_4220;
+        let (begin, end) = (&raw const kretprobe_lean, (&raw const kretprobe_end).addr());
+        let mut is_masked = false;
+        let (mut changes, mut accesses) = (0, 0);
+        for index in 0..(end - begin.addr()) / 4 {
+            // SAFETY: the two labels are the ends of the engine's code of returns, which nothing writes.
+            let (at, word) = (begin.addr() + 4 * index, unsafe { begin.add(index).read() });
+            let RegisterAccess { reads, writes } = RegisterAccess::of(word);
+            if reads.with(writes).intersects(Registers::x(18)) && reads != Registers::ALL {
+                assert!(is_masked, "{at:#x}: {word:#010x}");
+                accesses += 1;
+            }
+            match classify(word) {
+                _ if word == MASK => is_masked = true,
+                _ if word & !0x1f == UNMASK => is_masked = false,
+                // What follows is entered by a branch, with interrupts masked.
+                Verdict::Simulate(Op::BranchRegister { kind: Indirect::Return, .. }) => is_masked = true,
+                _ => continue,
+            }
+            changes += 1;
+        }
+        assert!(changes > 10 && accesses > 5, "{changes} changes of the masks, {accesses} accesses");
     }
 );
