@@ -93,11 +93,14 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
             // SAFETY: the loop above has just written the words there, so they are mapped.
             unsafe { cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1))) };
         };
-        // Masked, because an alias belongs to one CPU.
-        interrupts::with_masked(|| kernel::with_writable(page, PAGE, &mut fill));
-        // SAFETY: the addresses lie in the text, as `probe::check` or `embedding` has found, or in memory from
-        // `Platform::allocate_executable`.
-        unsafe { cache::invalidate_instructions(addresses()) };
+        // Masked, because an alias belongs to one CPU, and because the task must stay there until the barriers have
+        // completed the maintenance: a DSB waits only for that of its own CPU (Arm ARM, B2.3.12).
+        interrupts::with_masked(|| {
+            kernel::with_writable(page, PAGE, &mut fill);
+            // SAFETY: the addresses lie in the text, as `probe::check` or `embedding` has found, or in memory from
+            // `Platform::allocate_executable`.
+            unsafe { cache::invalidate_instructions(addresses()) };
+        });
         rest = others;
     }
 }
