@@ -4,10 +4,18 @@
 //! The instruction cache need not see what is in the data cache, nor notice that memory has changed. So before memory
 //! that was written is executed, the data cache is cleaned to the point of unification; then the instruction cache is
 //! invalidated, by the address at which the memory is executed. A barrier completes each step (Arm ARM, B2.4.4 and
-//! D7.5.9).
+//! D7.5.9). A barrier completes only the maintenance of the CPU that executes it, so a task must not be moved to another
+//! CPU meanwhile.
 //!
 //! CTR_EL0 gives the line sizes, and tells whether the maintenance is needed at all: where IDC or DIC is set, the
-//! hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.37), and only the barriers remain.
+//! hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.37), and only the barriers remain. The
+//! CPUs of a machine may have different caches, and the maintenance is for all of them, so it follows what the CPUs that
+//! have called [`embedding::check`](crate::embedding::check) have in common.
+
+#[cfg(target_os = "none")]
+use core::sync::atomic::AtomicU64;
+#[cfg(target_os = "none")]
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Cleans the data cache lines that hold the words at these byte offsets from the virtual address `base` to the point
 /// of unification. Consecutive words in one line are cleaned together.
@@ -16,7 +24,7 @@
 ///
 /// # Safety
 ///
-/// The words are mapped and readable at `base`.
+/// The words are mapped and readable at `base`. The caller stays on this CPU until the function returns.
 #[cfg(target_os = "none")]
 #[inline(always)] // An iterator that is handed over may be moved by memcpy, which can be probed.
 pub unsafe fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
@@ -36,7 +44,7 @@ pub unsafe fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
 ///
 /// # Safety
 ///
-/// The words are mapped and readable.
+/// The words are mapped and readable. The caller stays on this CPU until the function returns.
 #[cfg(target_os = "none")]
 #[inline(always)] // The iterator may be moved by memcpy, which can be probed.
 pub unsafe fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
@@ -75,17 +83,55 @@ const fn data_line_of(type_register: u64) -> usize {
 }
 
 /// CTR_EL0.DminLine, bits 19 to 16.
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 const CTR_DMIN_LINE: u32 = 16;
 /// CTR_EL0.IDC: no clean of data is needed for instructions to see it.
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 const CTR_IDC: u64 = 1 << 28;
 /// CTR_EL0.DIC: no invalidation of instructions is needed.
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 const CTR_DIC: u64 = 1 << 29;
+
+/// The value of CTR_EL0 that fits all CPUs for which [`join`] was called; 0 before the first. The register itself is
+/// never 0: its bit 31 is RES1.
+#[cfg(target_os = "none")]
+static COMMON: AtomicU64 = AtomicU64::new(0);
+
+/// Has the maintenance fit the caches of this CPU, too.
+#[cfg(target_os = "none")]
+pub(crate) fn join() {
+    let own = own_cache_type();
+    let join = |before| Some(if before == 0 { own } else { common(before, own) });
+    // It always succeeds: the closure returns no `None`.
+    let _ = COMMON.fetch_update(Relaxed, Relaxed, join);
+}
+
+/// Returns a value of CTR_EL0 that fits the caches of both: the smaller lines, and maintenance where one of them needs
+/// it.
+#[cfg(any(target_os = "none", test))]
+const fn common(one: u64, other: u64) -> u64 {
+    const LINE: u64 = 0xf;
+    const fn smaller(one: u64, other: u64, field: u64) -> u64 {
+        if one & field < other & field { one & field } else { other & field }
+    }
+    const LINES: u64 = LINE | LINE << CTR_DMIN_LINE;
+    const COHERENT: u64 = CTR_IDC | CTR_DIC;
+    one & !(LINES | COHERENT)
+        | smaller(one, other, LINE)
+        | smaller(one, other, LINE << CTR_DMIN_LINE)
+        | one & other & COHERENT
+}
 
 #[cfg(target_os = "none")]
 fn cache_type() -> u64 {
+    match COMMON.load(Relaxed) {
+        0 => own_cache_type(),
+        common => common,
+    }
+}
+
+#[cfg(target_os = "none")]
+fn own_cache_type() -> u64 {
     let value: u64;
     // SAFETY: reads an identification register.
     unsafe { core::arch::asm!("mrs {}, ctr_el0", out(reg) value, options(nomem, nostack, preserves_flags)) };
@@ -118,7 +164,21 @@ pub unsafe fn invalidate_instructions(_addresses: impl Iterator<Item = usize>) {
 
 #[cfg(test)]
 mod tests {
-    use super::lines;
+    use super::{common, lines};
+
+    /// A CPU with larger lines, or without a need for maintenance, would leave out lines of the others.
+    #[test]
+    fn maintenance_fits_the_caches_of_all_cpus() {
+        const BIG: u64 = 0xb444_c004;
+        const LITTLE: u64 = 0x8443_8003;
+        assert_eq!(common(LITTLE, LITTLE), LITTLE);
+        for (one, other) in [(BIG, LITTLE), (LITTLE, BIG)] {
+            let common = common(one, other);
+            assert_eq!((common & 0xf, common >> 16 & 0xf, common >> 28), (3, 3, 0x8), "{common:#x}");
+        }
+        // The CPU with the larger lines of data has the smaller lines of instructions.
+        assert_eq!(common(0x8003_0004, 0x8004_0003), 0x8003_0003);
+    }
 
     #[test]
     fn lines_cover_the_words() {

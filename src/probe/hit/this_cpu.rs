@@ -1,4 +1,7 @@
-//! The properties of this CPU that simulated instructions need.
+//! The properties of this CPU that simulated instructions need, and those of all CPUs that generated code needs.
+
+#[cfg(target_os = "none")]
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use crate::exception::nofault;
 use crate::insn::{Environment, Guard, Key};
@@ -65,9 +68,36 @@ fn has_branch_targets() -> bool {
     false
 }
 
-/// Returns whether the CPU implements the instructions of FEAT_LSE: ID_AA64ISAR0_EL1.Atomic, bits 23 to 20.
+/// Whether generated code uses the instructions of FEAT_LSE: 0 until that is decided, then [`USED`] or [`UNUSED`].
+#[cfg(target_os = "none")]
+static ATOMICS: AtomicU8 = AtomicU8::new(0);
+#[cfg(target_os = "none")]
+const USED: u8 = 1;
+#[cfg(target_os = "none")]
+const UNUSED: u8 = 2;
+
+/// Decides whether generated code uses FEAT_LSE, unless that is decided. Returns the decision.
+#[cfg(target_os = "none")]
+fn decide(decision: u8) -> u8 {
+    ATOMICS.compare_exchange(0, decision, Relaxed, Relaxed).map_or_else(|decided| decided, |_| decision)
+}
+
+/// Returns whether generated code uses the instructions of FEAT_LSE: this CPU implements them, and so do all for which
+/// [`join`] was called. The first call decides that for good.
 #[cfg(target_os = "none")]
 pub(crate) fn has_atomics() -> bool {
+    decide(if implements_atomics() { USED } else { UNUSED }) == USED
+}
+
+/// Has generated code fit this CPU, too. Returns false if there may already be code that does not.
+#[cfg(target_os = "none")]
+pub(crate) fn join() -> bool {
+    implements_atomics() || decide(UNUSED) == UNUSED
+}
+
+/// Returns whether this CPU implements the instructions of FEAT_LSE: ID_AA64ISAR0_EL1.Atomic, bits 23 to 20.
+#[cfg(target_os = "none")]
+fn implements_atomics() -> bool {
     let features: u64;
     // SAFETY: reads an identification register.
     unsafe {
