@@ -203,7 +203,9 @@ pub unsafe trait Platform {
     /// A CPU is held when it has taken an interrupt since the call, in code that had interrupts unmasked, and waits
     /// with all of PSTATE.DAIF masked in code that cannot be probed. (With PSTATE.D clear, a watched access would call a
     /// handler, and its code may be half written.) Each CPU executes a context synchronization event before it clears
-    /// PSTATE.D and resumes. The engine calls this from tasks, with interrupts unmasked. Several tasks may call it at
+    /// PSTATE.D and resumes. What a CPU has stored before it is held is visible to `action`, and what `action` has stored
+    /// is visible to the CPU when it resumes: it says that it is held by a store-release, and waits by a load-acquire
+    /// for a store-release at the end. The engine calls this from tasks, with interrupts unmasked. Several tasks may call it at
     /// the same time; the later one waits until the action of the earlier one is over.
     ///
     /// The default assumes that there is no other CPU.
@@ -225,7 +227,8 @@ pub unsafe trait Platform {
     }
 
     /// Calls `action` once on each running CPU, with interrupts (PSTATE.I) masked, and returns true when all calls have
-    /// returned. A kernel that does not implement it returns false, calls nothing, and has no
+    /// returned. What the caller has stored is visible to the calls, and what they have stored to the caller afterwards.
+    /// A kernel that does not implement it returns false, calls nothing, and has no
     /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked. A CPU that
     /// starts later calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) before this includes it.
     ///

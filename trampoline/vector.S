@@ -21,6 +21,7 @@ kprobes_vector:
     bl      kprobes_exception
     mov     x0, sp
     bl      kprobes_vector_unusual
+    and     w0, w0, #1                      // a bool: only its byte is defined (AAPCS64, section 10.1.1)
     cbnz    w0, kprobes_return
     kprobes_frame_load
     b       kprobes_host_vector

@@ -95,8 +95,9 @@ pub(crate) fn all() -> &'static [EventSite] {
         safe static __kprobes_sites_end: EventSite;
     }
     let (start, end) = (&raw const __kprobes_sites_start, &raw const __kprobes_sites_end);
+    let count = (end.addr() - start.addr()) / size_of::<EventSite>();
     // SAFETY: `kprobes.x` has the section `.kprobes.sites` between the two, and `emit!` alone puts entries there.
-    unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
+    unsafe { core::slice::from_raw_parts(start, count) }
 }
 
 /// The host's programs have no sites.

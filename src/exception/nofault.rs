@@ -260,8 +260,7 @@ fn load(address: usize, size: usize) -> Outcome {
     if address == 0 {
         return Outcome { value: 0, syndrome: 1 };
     }
-    // SAFETY: the tests read only integers in memory of their own. The bytes after one may have no value, as between
-    // the fields of a structure.
+    // SAFETY: the tests read only integers in memory of their own.
     let value = unsafe {
         match size {
             1 => core::ptr::read(address as *const u8).into(),

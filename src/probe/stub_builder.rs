@@ -85,7 +85,7 @@ pub(super) fn build(
     }
     // The distance fits: both are within the reach of a branch, otherwise the stub could not lead back.
     words[DISTANCE] = from.wrapping_sub(stub) as u32;
-    let cell = (&raw const *cell).addr() as u64;
+    let cell = (&raw const *cell).expose_provenance() as u64;
     words[CELL] = cell as u32;
     words[CELL + 1] = (cell >> 32) as u32;
     // The branch to the stub must be within reach as well.

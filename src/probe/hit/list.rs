@@ -37,7 +37,7 @@ impl TaskCalls {
                 "mrs {0}, tpidr_el1",
                 "add {0}, {0}, #:lo12:kprobes_calls_offset",
                 out(reg) calls,
-                options(pure, nomem, nostack, preserves_flags)
+                options(nomem, nostack, preserves_flags)
             );
             &*calls
         }
