@@ -1,7 +1,6 @@
 //! Counts the instructions that can be probed, by the way of probing, and those that cannot, by the reason.
 
 mod class;
-mod linear_scan;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -10,11 +9,9 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::ops::Range;
 
-use aarch64_kprobes::ProbeError;
 use fallible::OutOfMemory;
 
 pub use class::Class;
-use linear_scan::Masks;
 pub use survey::At;
 use survey::survey;
 
@@ -23,8 +20,6 @@ use survey::survey;
 pub struct Census {
     /// The counts of each class, in ascending order of the class.
     classes: Vec<(Class, Count)>,
-    loose: Comparison,
-    tight: Comparison,
 }
 
 /// Counts of instructions.
@@ -34,23 +29,6 @@ struct Count {
     instructions: u64,
     /// The first instructions of functions.
     entries: u64,
-}
-
-/// The differences between a linear scan and the check, for the instructions that are refused at most because of their
-/// position.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Comparison {
-    /// The instructions outside every sequence that the scan refuses.
-    refused: Occurrences,
-    /// The instructions inside a sequence that the scan accepts.
-    accepted: Occurrences,
-}
-
-/// A number of occurrences, with the virtual address of the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Occurrences {
-    count: u64,
-    first: Option<usize>,
 }
 
 impl Census {
@@ -65,21 +43,6 @@ impl Census {
             let count = self.count_mut(Class::of(&outcome))?;
             count.instructions += 1;
             count.entries += u64::from(index == 0);
-            let inside = match outcome {
-                Ok(_) => false,
-                Err(ProbeError::Exclusive { .. }) => true,
-                Err(_) => continue,
-            };
-            let before = &words[..index];
-            for (masks, comparison) in [(Masks::Loose, &mut self.loose), (Masks::Tight, &mut self.tight)] {
-                let found = match (masks.refuse(before), inside) {
-                    (true, false) => &mut comparison.refused,
-                    (false, true) => &mut comparison.accepted,
-                    _ => continue,
-                };
-                found.count += 1;
-                found.first.get_or_insert(start + 4 * index);
-            }
         }
         Ok(())
     }
@@ -138,19 +101,7 @@ impl fmt::Display for Census {
             f,
             "Outside exclusive sequences and the blacklist, {accepted} of {candidates} instructions accept a probe: {}",
             Percent(accepted, candidates)
-        )?;
-        writeln!(f, "A linear scan back over 32 instructions, as Linux does it, would be wrong about:")?;
-        for (masks, Comparison { refused, accepted }) in [("up to 2025", self.loose), ("since 2025", self.tight)] {
-            writeln!(f, "  {masks}: {refused} refused outside every sequence, {accepted} accepted inside one")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Occurrences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.count)?;
-        self.first.map_or(Ok(()), |first| write!(f, " (the first at {first:#x})"))
+        )
     }
 }
 

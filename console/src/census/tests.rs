@@ -13,12 +13,7 @@ const ADD: u32 = 0x9100_0400;
 const RET: u32 = 0xd65f_03c0;
 const SVC: u32 = 0xd400_0001;
 const LDXR: u32 = 0xc85f_7c20;
-const LDXP: u32 = 0xc87f_0c22;
 const STXR: u32 = 0xc804_7c20;
-const LDAR: u32 = 0xc8df_fc20;
-const STLR: u32 = 0xc89f_fc20;
-const CAS: u32 = 0xc8a0_7c41;
-const CASP: u32 = 0x4820_7c82;
 /// `cbnz w4, #-16` and `b.ne #16`.
 const CBNZ_BACK: u32 = 0x35ff_ff84;
 const B_NE: u32 = 0x5400_0081;
@@ -34,29 +29,6 @@ fn census(functions: &[(usize, &[u32])], blacklist: Range<usize>) -> Census {
         census.add(*start, words, &blacklist, PLAIN).unwrap();
     }
     census
-}
-
-#[test]
-fn the_linear_scan_stops_at_the_first_exclusive() {
-    for (before, loose, tight) in [
-        (&[][..], false, false),
-        (&[ADD, NOP], false, false),
-        (&[LDXR], true, true),
-        (&[LDXP, ADD], true, true),
-        (&[LDXR, STXR, ADD], false, false),
-        (&[STXR, LDXR, ADD], true, true),
-        // Bit 23 tells these apart from exclusives.
-        (&[LDAR, ADD], true, false),
-        (&[LDXR, STLR, ADD], false, true),
-        (&[LDXR, CAS, ADD], false, true),
-        (&[LDXR, CASP, ADD], false, false),
-    ] {
-        assert_eq!((Masks::Loose.refuse(before), Masks::Tight.refuse(before)), (loose, tight), "{before:#010x?}");
-    }
-    for (distance, refused) in [(31, true), (32, true), (33, false)] {
-        let before: Vec<u32> = [LDXR].into_iter().chain([ADD; 40]).take(distance).collect();
-        assert_eq!(Masks::Tight.refuse(&before), refused, "{distance}");
-    }
 }
 
 /// The word is a NOP, which would be simulated elsewhere.
@@ -108,30 +80,6 @@ fn sequences_are_found_along_control_flow() {
 }
 
 #[test]
-fn the_linear_scan_is_compared_where_the_place_decides() {
-    let agreed = census(&[(START, &EXCHANGE)], 0..0);
-    assert_eq!((agreed.tight, agreed.loose), (Comparison::default(), Comparison::default()));
-
-    // A branch, `b #12`, skips the words between.
-    let around = [LDXR, 0x1400_0003, ADD, RET, STXR, RET];
-    let census = census(&[(START, &around)], 0..0);
-    assert_eq!(census.tight.refused, Occurrences { count: 2, first: Some(START + 8) });
-    assert_eq!(census.tight.accepted, Occurrences::default());
-
-    // The scan does not reach back to the load.
-    let mut long = [ADD; 50];
-    (long[0], long[49]) = (LDXR, STXR);
-    let far = self::census(&[(START, &long)], 0..0);
-    assert_eq!(far.tight.accepted, Occurrences { count: 16, first: Some(START + 4 * 33) });
-    assert_eq!(far.tight.refused, Occurrences::default());
-
-    // Without bit 23, an LDAR counts as a load-exclusive.
-    let ordered = self::census(&[(START, &[LDAR, ADD, RET])], 0..0);
-    assert_eq!(ordered.loose.refused, Occurrences { count: 2, first: Some(START + 4) });
-    assert_eq!(ordered.tight, Comparison::default());
-}
-
-#[test]
 fn the_table_has_sums_and_shares() {
     let text = census(&[(START, &EXCHANGE), (0x9_0000, &[SVC, ADD])], 0..0).to_string();
     let expected = "    instructions  function entries
@@ -147,9 +95,6 @@ fn the_table_has_sums_and_shares() {
        1  10.00 %         0   0.00 %    is a store-exclusive
        1  10.00 %         1  50.00 %    generates an exception of its own
 Outside exclusive sequences and the blacklist, 5 of 6 instructions accept a probe: 83.33 %
-A linear scan back over 32 instructions, as Linux does it, would be wrong about:
-  up to 2025: 0 refused outside every sequence, 0 accepted inside one
-  since 2025: 0 refused outside every sequence, 0 accepted inside one
 ";
     assert_eq!(text, expected);
     assert_eq!(Percent(9_999, 10_000).to_string(), "99.99 %");
