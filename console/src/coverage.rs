@@ -1,9 +1,9 @@
 //! The command `coverage`: tells how much of the image can be probed.
 
-use aarch64_kprobes::{event, platform, probe};
+use aarch64_kprobes::{ProbeError, platform, probe};
 
 use crate::arguments::name;
-use crate::census::{At, Census};
+use crate::census::Census;
 use crate::session::Session;
 use crate::symbol;
 use crate::symbols;
@@ -13,9 +13,8 @@ use crate::words::{Failure, Words};
 pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let (glob, column) = name(words)?;
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
-    let (text, blacklist) = (platform::text(), probe::blacklist());
-    let at = At { has_data: symbol::has_data, is_event: event::is_site };
-    let mut census = Census::default();
+    let text = platform::text();
+    let (mut census, mut checker) = (Census::default(), probe::Checker::new());
     let mut end = text.start;
     for function in table.iter().filter(symbols::selection(&glob)?) {
         let start = function.address as usize;
@@ -23,10 +22,13 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
         if start < end {
             continue;
         }
-        let addresses = (start..start + function.size as usize).step_by(4);
-        let instructions = fallible::collect(addresses.map_while(probe::instruction)).map_err(Failure::new)?;
-        census.add(start, &instructions, &blacklist, at).map_err(Failure::new)?;
         end = start + function.size as usize;
+        let outcomes = (start..end).step_by(4).map_while(|address| match checker.check(address) {
+            // The function is not in the text, or ends outside of it.
+            Err(ProbeError::NotText { .. } | ProbeError::Misaligned { .. }) => None,
+            outcome => Some(outcome),
+        });
+        census.add(outcomes).map_err(Failure::new)?;
     }
     if census.instructions() == 0 {
         return Err(match symbol::nearest(&glob) {

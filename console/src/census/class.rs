@@ -15,7 +15,8 @@ pub enum Class {
     Simulated(Simulation),
     /// The instruction runs while a probe is handled.
     Blacklisted,
-    /// The instruction lies strictly between a load-exclusive and its store-exclusive.
+    /// The instruction lies strictly between a load-exclusive and its store-exclusive, or in a function that is called
+    /// between them.
     Exclusive,
     /// The word is data: an instruction of the same function reads it, or the kernel's `Platform::has_data` says so.
     Data,

@@ -1,19 +1,17 @@
 //! Counts the instructions that can be probed, by the way of probing, and those that cannot, by the reason.
 
 mod class;
-mod survey;
 #[cfg(test)]
 mod tests;
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use core::ops::Range;
 
+use aarch64_kprobes::ProbeError;
+use aarch64_kprobes::probe::CheckedInstruction;
 use fallible::OutOfMemory;
 
 pub use class::Class;
-pub use survey::At;
-use survey::survey;
 
 /// The counts of some functions.
 #[derive(Clone, Debug, Default)]
@@ -32,14 +30,19 @@ struct Count {
 }
 
 impl Census {
-    /// Counts a function in the text. It begins at the virtual address `start` and consists of `words`, as they are
-    /// without probes. `at` answers questions about addresses.
+    /// Counts a function by the results of the check of its instructions, in ascending order of their addresses.
     ///
     /// # Errors
     ///
-    /// There is no memory to analyze the function, or for another class.
-    pub fn add(&mut self, start: usize, words: &[u32], blacklist: &Range<usize>, at: At) -> Result<(), OutOfMemory> {
-        for (index, outcome) in survey(start, words, blacklist, at)?.enumerate() {
+    /// There was no memory for a check, or there is none for another class.
+    pub fn add(
+        &mut self,
+        outcomes: impl IntoIterator<Item = Result<CheckedInstruction, ProbeError>>,
+    ) -> Result<(), OutOfMemory> {
+        for (index, outcome) in outcomes.into_iter().enumerate() {
+            if let Err(ProbeError::OutOfMemory { .. }) = outcome {
+                return Err(OutOfMemory);
+            }
             let count = self.count_mut(Class::of(&outcome))?;
             count.instructions += 1;
             count.entries += u64::from(index == 0);

@@ -1,9 +1,7 @@
 use std::string::ToString;
 use std::vec::Vec;
 
-use aarch64_kprobes::insn::Reason;
-use aarch64_kprobes::insn::Sequences;
-use kprobes_random::Random;
+use aarch64_kprobes::insn::{self, Reason, Verdict};
 
 use super::class::Simulation;
 use super::*;
@@ -18,31 +16,32 @@ const STXR: u32 = 0xc804_7c20;
 const CBNZ_BACK: u32 = 0x35ff_ff84;
 const B_NE: u32 = 0x5400_0081;
 
-const START: usize = 0x8_0000;
+/// The address of every instruction: it does not decide how the instruction is counted.
+const ADDRESS: usize = 0x8_0000;
+const BLACKLISTED: Outcome = Err(ProbeError::Blacklisted { address: ADDRESS });
+const INSIDE: Outcome = Err(ProbeError::Exclusive { address: ADDRESS, load: ADDRESS });
 
-/// No data except words that instructions read, and no static events.
-const PLAIN: At = At { has_data: |_| false, is_event: |_| false };
+type Outcome = Result<CheckedInstruction, ProbeError>;
 
-fn census(functions: &[(usize, &[u32])], blacklist: Range<usize>) -> Census {
+/// Returns the result of the check of `word` where its position does not matter.
+fn alone(word: u32) -> Outcome {
+    match insn::classify(word) {
+        Verdict::Reject(reason) => Err(ProbeError::Instruction { address: ADDRESS, word, reason }),
+        verdict => Ok(CheckedInstruction { word, verdict }),
+    }
+}
+
+fn census<const N: usize>(functions: [Vec<Outcome>; N]) -> Census {
     let mut census = Census::default();
-    for (start, words) in functions {
-        census.add(*start, words, &blacklist, PLAIN).unwrap();
+    for function in functions {
+        census.add(function).unwrap();
     }
     census
 }
 
-/// The word is a NOP, which would be simulated elsewhere.
-#[test]
-fn the_site_of_an_event_is_refused() {
-    let at = At { is_event: |address| address == START + 4, ..PLAIN };
-    let classes = survey(START, &[NOP, NOP, RET], &(0..0), at).unwrap().map(|outcome| Class::of(&outcome));
-    let simulated = [Simulation::Hint, Simulation::BranchRegister].map(Class::Simulated);
-    assert_eq!(classes.collect::<Vec<_>>(), [simulated[0], Class::Instruction(Reason::EventSite), simulated[1]]);
-}
-
 #[test]
 fn instructions_are_counted_by_class() {
-    let census = census(&[(START, &[ADD, NOP, SVC, RET]), (0x9_0000, &[RET, ADD])], 0x9_0004..0xa_0000);
+    let census = census([[ADD, NOP, SVC, RET].map(alone).into(), vec![alone(RET), BLACKLISTED]]);
     let counts: Vec<_> =
         census.classes.iter().map(|&(class, count)| (class, count.instructions, count.entries)).collect();
     assert_eq!(
@@ -58,30 +57,20 @@ fn instructions_are_counted_by_class() {
     assert_eq!(census.instructions(), 6);
 }
 
-/// A compare-and-exchange: a load, an early exit if the value differs, the store, a retry, and the code after it.
-const EXCHANGE: [u32; 8] = [ADD, LDXR, ADD, B_NE, STXR, CBNZ_BACK, NOP, RET];
-
 #[test]
-fn sequences_are_found_along_control_flow() {
-    let answers: Vec<_> =
-        survey(START, &EXCHANGE, &(0..0), PLAIN).unwrap().map(|outcome| Class::of(&outcome)).collect();
-    let refused = |reason| Class::Instruction(reason);
-    assert_eq!(
-        answers[..5],
-        [
-            Class::Slot,
-            refused(Reason::LoadExclusive),
-            Class::Exclusive,
-            Class::Exclusive,
-            refused(Reason::StoreExclusive)
-        ]
-    );
-    assert!(answers[5..].iter().all(|class| class.accepts()), "{answers:?}");
+fn a_check_without_memory_is_not_counted() {
+    let mut census = Census::default();
+    let lacking = Err(ProbeError::OutOfMemory { address: ADDRESS });
+    assert!(census.add([alone(ADD), lacking]).is_err());
+    assert_eq!(census.instructions(), 1);
 }
 
 #[test]
 fn the_table_has_sums_and_shares() {
-    let text = census(&[(START, &EXCHANGE), (0x9_0000, &[SVC, ADD])], 0..0).to_string();
+    // A compare-and-exchange: a load, an early exit if the value differs, the store, a retry, and the code after it.
+    let mut exchange = [ADD, LDXR, ADD, B_NE, STXR, CBNZ_BACK, NOP, RET].map(alone);
+    exchange[2..4].fill(INSIDE);
+    let text = census([exchange.into(), [SVC, ADD].map(alone).into()]).to_string();
     let expected = "    instructions  function entries
       10 100.00 %         2 100.00 %  all
        2  20.00 %         1  50.00 %  run in a slot
@@ -100,25 +89,4 @@ Outside exclusive sequences and the blacklist, 5 of 6 instructions accept a prob
     assert_eq!(Percent(9_999, 10_000).to_string(), "99.99 %");
     assert_eq!(Percent(99_999, 100_000).to_string(), "99.99 %");
     assert_eq!(Percent(0, 0).to_string(), "-");
-}
-
-#[test]
-fn the_survey_agrees_with_the_check_of_each_address() {
-    let choices = [ADD, NOP, RET, LDXR, STXR, CBNZ_BACK, B_NE, 0x1400_0003, 0xd503_3f5f];
-    let mut random = Random::new(1);
-    for _ in 0..2000 {
-        let words: [u32; 12] = std::array::from_fn(|_| random.of(&choices));
-        for (index, outcome) in survey(START, &words, &(0..0), PLAIN).unwrap().enumerate() {
-            let address = (START + 4 * index) as u64;
-            let range = START as u64..(START + 4 * words.len()) as u64;
-            let inside =
-                Sequences::of(range, |at| words[(at as usize - START) / 4]).unwrap().containing(address).unwrap();
-            let own = matches!(Class::of(&outcome), Class::Instruction(Reason::LoadExclusive | Reason::StoreExclusive));
-            assert_eq!(
-                matches!(Class::of(&outcome), Class::Exclusive),
-                inside.is_some() && !own,
-                "{words:#010x?} at {index}"
-            );
-        }
-    }
 }
