@@ -80,9 +80,10 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
 /// Shows a line about each instruction of a function.
 fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutOfMemory> {
     let (mut count, mut accepted) = (0, 0);
+    let mut checker = probe::Checker::new();
     for address in function.clone().step_by(4) {
         let Some(word) = probe::instruction(address) else { break };
-        let checked = probe::check(address);
+        let checked = checker.check(address);
         let offset = address - function.start;
         let text = disassembly(address, word, function.start as u64..function.end as u64);
         let text = fallible::format(format_args!("{text}"))?;
@@ -101,7 +102,7 @@ fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutO
     }
     // A function outside of the text has no instructions to show.
     if count == 0
-        && let Err(error) = probe::check(function.start)
+        && let Err(error) = checker.check(function.start)
     {
         println!("{error}");
     } else {
