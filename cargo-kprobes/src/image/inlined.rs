@@ -27,9 +27,9 @@ pub fn copies(debug: &DebugInfo<'_>) -> Result<Vec<Inlined>> {
         let mut copies = Vec::new();
         for (start, found) in by_function {
             let function = executable.function(start).context("a function has moved")?;
-            let words =
-                function.range.clone().step_by(4).map(|address| executable.word(address).unwrap_or(0)).collect();
-            let host = Function::new(start, words, &control(start).unwrap_or_default());
+            let read = |address| executable.word(address);
+            let words = function.range.clone().step_by(4).map(|address| read(address).unwrap_or(0)).collect();
+            let host = Function::new(start, words, read, &control(start).unwrap_or_default());
             for copy in found {
                 let Range { start, end } = function.range;
                 let ranges = &entries[copy].ranges;

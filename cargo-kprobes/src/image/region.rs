@@ -44,8 +44,14 @@ pub struct Region {
 
 impl Function {
     /// Creates a function from its words, its virtual address `start`, and its control flow: the addresses of the
-    /// reached instructions, and of the instructions that control may go to from each.
-    pub fn new(start: u64, words: Vec<u32>, control: &BTreeMap<u64, Vec<u64>>) -> Self {
+    /// reached instructions, and of the instructions that control may go to from each. `read` returns the word at an
+    /// address in any function, because an exclusive sequence may end in a called one.
+    pub fn new(
+        start: u64,
+        words: Vec<u32>,
+        read: impl Fn(u64) -> Option<u32>,
+        control: &BTreeMap<u64, Vec<u64>>,
+    ) -> Self {
         let number = |address: u64| ((address - start) / 4) as usize;
         let mut successors = vec![Vec::new(); words.len()];
         let mut predecessors = vec![Vec::new(); words.len()];
@@ -59,7 +65,7 @@ impl Function {
         let sequences = words
             .iter()
             .any(|&word| may_be_load(word))
-            .then(|| Sequences::of(start..end, |address| words[number(address)]).expect(MEMORY));
+            .then(|| Sequences::with_callees(start..end, |address| words[number(address)], read).expect(MEMORY));
         let can_be_probed = |(at, &word): (usize, &u32)| {
             let is_inside =
                 sequences.as_ref().is_some_and(|all| all.containing(start + 4 * at as u64).expect(MEMORY).is_some());

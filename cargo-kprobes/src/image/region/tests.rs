@@ -51,7 +51,7 @@ fn control(words: &[u32], table: &[usize]) -> BTreeMap<u64, Vec<u64>> {
 }
 
 fn function(words: &[u32], table: &[usize]) -> Function {
-    Function::new(START, words.to_vec(), &control(words, table))
+    Function::new(START, words.to_vec(), |_| None, &control(words, table))
 }
 
 fn region(words: &[u32], copy: &[usize]) -> Region {
@@ -121,6 +121,15 @@ fn nothing_is_probed_within_an_exclusive_sequence() {
     assert_eq!(region(&words, &[1, 2, 3]), whole(1, &[(0, Always)], &[(4, Always)]));
     let words = [CALL, LDXR, STXR, 0x35ff_ffc2, RET];
     assert_eq!(region(&words, &[1, 2, 3]).entries, None, "behind a call");
+}
+
+#[test]
+fn a_sequence_may_end_in_a_called_function() {
+    let words = [LDXR, NOP, NOP, CALL, RET];
+    let called = |first| move |address| (address == START + 4 * (3 + 16)).then_some(first);
+    let region = |first| Function::new(START, words.to_vec(), called(first), &control(&words, &[])).region(&[2]);
+    assert_eq!(region(STXR).map(|region| (region.entries, region.exits)), Some((None, None)));
+    assert_eq!(region(NOP), Some(whole(2, &[(2, Always)], &[(3, Always)])));
 }
 
 #[test]
