@@ -7,12 +7,12 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::walk::TRAPS;
+use super::walk::is_trap;
 use super::{Read, SCRATCH};
 use crate::insn::classify;
 use crate::insn::op::{Indirect, Op};
 use crate::insn::registers::{RegisterAccess, Registers};
-use crate::insn::verdict::{Reason, Verdict};
+use crate::insn::verdict::Verdict;
 
 /// The largest number of times that the instructions are looked at before every register counts as found. Loops in
 /// loops take one more for each level.
@@ -198,7 +198,7 @@ impl Instruction {
         };
         let Some(word) = word else { return NOTHING };
         let verdict = classify(word);
-        if TRAPS.contains(&word) || verdict == Verdict::Reject(Reason::PermanentlyUndefined) {
+        if is_trap(word, verdict) {
             return NOTHING;
         }
         let RegisterAccess { reads, writes } = RegisterAccess::under(verdict, word);

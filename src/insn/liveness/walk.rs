@@ -20,9 +20,14 @@ pub(super) const DEPTH: usize = 3;
 pub(super) const PATHS_MAX: usize = 128;
 const CALLEE_PATHS_MAX: usize = 16;
 
-/// BRK #1 of LLVM and BRK #1000 of GCC. Compilers put these, and UDF, where execution must not get. A path ends
-/// there.
-pub(super) const TRAPS: [u32; 2] = [0xd420_0020, 0xd420_7d00];
+/// BRK #1 of LLVM and BRK #1000 of GCC.
+const TRAPS: [u32; 2] = [0xd420_0020, 0xd420_7d00];
+
+/// Returns whether `word`, which has this verdict, is a trap: one of [`TRAPS`], or UDF. Compilers put traps where
+/// execution must not get. A path ends there.
+pub(super) fn is_trap(word: u32, verdict: Verdict) -> bool {
+    TRAPS.contains(&word) || verdict == Verdict::Reject(Reason::PermanentlyUndefined)
+}
 
 /// Where a walk begins. It decides what is assumed after the ends of paths.
 #[derive(Clone, Copy)]
@@ -281,7 +286,7 @@ impl<'a> Walk<'a> {
         self.steps -= usize::from(counts);
         let Some(word) = (self.read)(at) else { return Ok(END) };
         let verdict = classify(word);
-        if TRAPS.contains(&word) || verdict == Verdict::Reject(Reason::PermanentlyUndefined) {
+        if is_trap(word, verdict) {
             return Ok(END);
         }
         let RegisterAccess { reads, writes } = RegisterAccess::under(verdict, word);
