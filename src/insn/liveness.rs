@@ -101,11 +101,21 @@ pub(super) type Read<'a> = &'a dyn Fn(u64) -> Option<u32>;
 /// Returns the bounds of the function around an address; `None` if none is known.
 pub(super) type Bounds<'a> = &'a dyn Fn(u64) -> Option<Range<u64>>;
 
+/// Returns the bounds of the function around `at`, if it consists of whole words of the text. Kernels look functions up
+/// in tables that may be damaged.
+pub(super) fn function_around(at: u64, text: &Range<u64>, bounds: Bounds<'_>) -> Option<Range<u64>> {
+    bounds(at).filter(|function| {
+        let is_aligned = function.start.is_multiple_of(4) && function.end.is_multiple_of(4);
+        let is_inside = text.start <= function.start && function.end <= text.end;
+        is_aligned && is_inside && function.contains(&at)
+    })
+}
+
 impl ScratchPreservers {
     /// Finds these functions among those that are called in the text at these virtual addresses; `None` if there is no
     /// memory for the list. `bounds` returns the bounds of the function around an address.
     pub fn in_text(text: Range<u64>, read: Read<'_>, bounds: Bounds<'_>) -> Option<Self> {
-        Callers::new(read, bounds).preserving(&text).map(Self)
+        Callers::new(text, read, bounds).preserving().map(Self)
     }
 
     /// Returns a row for each of the functions in the text, in ascending order.

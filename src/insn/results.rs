@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::classify;
-use super::liveness::{Bounds, Live, Read, ScratchPreservers, Shared, called_by, live_after_call};
+use super::liveness::{Bounds, Live, Read, ScratchPreservers, Shared, called_by, function_around, live_after_call};
 use super::registers::Registers;
 use super::survey::row::{Row, offset};
 use super::verdict::Verdict;
@@ -35,7 +35,7 @@ impl ScratchResults {
         bounds: Bounds<'_>,
     ) -> Option<Self> {
         let (mut found, shared) = (Self::default(), Shared::new());
-        for call in text.step_by(4) {
+        for call in text.clone().step_by(4) {
             let Some(function) = read(call).and_then(|word| called_by(word, call)) else { continue };
             if found.has_some(function) {
                 continue;
@@ -48,7 +48,7 @@ impl ScratchResults {
         let seen = found.0.iter().copied().filter(|(_, live)| is_seen(live));
         let mut pending = fallible::boxed_slice(seen).ok()?.into_vec();
         while let Some((function, live)) = pending.pop() {
-            let Some(function) = bounds(function) else { continue };
+            let Some(function) = function_around(function, &text, bounds) else { continue };
             for at in function.clone().step_by(4) {
                 let Some(word) = read(at) else { break };
                 let target = called_by(word, at).or_else(|| match classify(word) {

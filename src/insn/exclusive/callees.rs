@@ -12,7 +12,7 @@ use core::ops::Range;
 use fallible::OutOfMemory;
 
 use super::{LONGEST, Sequences, Step, begins_with_store, may_be_load};
-use crate::insn::liveness::{Bounds, Read};
+use crate::insn::liveness::{Bounds, Read, function_around};
 use crate::insn::survey::row::{Row, offset};
 
 /// The functions of a text that run inside a sequence of another function, in ascending order.
@@ -169,11 +169,7 @@ impl SequenceCallees {
 impl Text<'_> {
     /// Returns the bounds of the function around `at`, if it consists of whole words of the text.
     fn function(&self, at: u64) -> Option<Range<u64>> {
-        (self.bounds)(at).filter(|function| {
-            let is_aligned = function.start.is_multiple_of(4) && function.end.is_multiple_of(4);
-            let is_inside = self.addresses.start <= function.start && function.end <= self.addresses.end;
-            is_aligned && is_inside && function.contains(&at)
-        })
+        function_around(at, &self.addresses, self.bounds)
     }
 
     /// Returns the meaning of each word of a function.

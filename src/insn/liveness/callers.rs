@@ -14,7 +14,7 @@ use core::ops::Range;
 
 use super::flow::{Exit, Flow};
 use super::walk::{DEPTH, read_by_callee};
-use super::{Bounds, Live, Preserving, Read, SCRATCH, called_by};
+use super::{Bounds, Live, Preserving, Read, SCRATCH, called_by, function_around};
 use crate::insn::classify;
 use crate::insn::op::{Indirect, Op};
 use crate::insn::registers::{RegisterAccess, Registers};
@@ -25,6 +25,8 @@ const PIECE: u64 = 256;
 
 /// What is known of the functions of a text, and of the functions that they call or branch to.
 pub(super) struct Callers<'a> {
+    /// The virtual addresses of the text.
+    text: Range<u64>,
     read: Read<'a>,
     bounds: Bounds<'a>,
     /// In ascending order.
@@ -59,17 +61,16 @@ enum Leaving {
 }
 
 impl<'a> Callers<'a> {
-    pub(super) const fn new(read: Read<'a>, bounds: Bounds<'a>) -> Self {
-        Self { read, bounds, callees: Vec::new(), pending: Vec::new(), readers: Vec::new() }
+    pub(super) const fn new(text: Range<u64>, read: Read<'a>, bounds: Bounds<'a>) -> Self {
+        Self { text, read, bounds, callees: Vec::new(), pending: Vec::new(), readers: Vec::new() }
     }
 
-    /// Returns the functions that are relied on in the text at these virtual addresses, in ascending order; `None` if
-    /// there is no memory.
-    pub(super) fn preserving(mut self, text: &Range<u64>) -> Option<Vec<Preserving>> {
-        self.follow_callers(text, None)?;
+    /// Returns the functions that are relied on in the text, in ascending order; `None` if there is no memory.
+    pub(super) fn preserving(mut self) -> Option<Vec<Preserving>> {
+        self.follow_callers(None)?;
         while !self.readers.is_empty() {
             let readers = mem::take(&mut self.readers);
-            self.follow_callers(text, Some(readers.as_slice()))?;
+            self.follow_callers(Some(readers.as_slice()))?;
         }
         // The functions that such a function calls or goes on in preserve the same registers.
         while let Some(function) = self.pending.pop() {
@@ -92,9 +93,9 @@ impl<'a> Callers<'a> {
     }
 
     /// Follows the functions in the text that call a function; or one of these functions.
-    fn follow_callers(&mut self, text: &Range<u64>, callees: Option<&[u64]>) -> Option<()> {
-        let mut followed = text.start;
-        for call in text.clone().step_by(4) {
+    fn follow_callers(&mut self, callees: Option<&[u64]>) -> Option<()> {
+        let mut followed = self.text.start;
+        for call in self.text.clone().step_by(4) {
             if call < followed {
                 continue;
             }
@@ -155,7 +156,7 @@ impl<'a> Callers<'a> {
     /// Returns those of `registers` that the function at the virtual address `entry` preserves on all paths. A call
     /// that cannot be followed preserves none of them.
     fn unwritten(&self, entry: u64, mut registers: Registers, depth: usize) -> Registers {
-        let Some(function) = (self.bounds)(entry).filter(|_| depth < DEPTH) else { return Registers::NONE };
+        let Some(function) = self.function(entry).filter(|_| depth < DEPTH) else { return Registers::NONE };
         for at in function.clone().step_by(4) {
             let Some(word) = (self.read)(at) else { return Registers::NONE };
             registers = registers - RegisterAccess::of(word).writes;
@@ -206,12 +207,16 @@ impl<'a> Callers<'a> {
         Some(())
     }
 
+    /// Returns the bounds of the function around `at`, if it is known.
+    fn function(&self, at: u64) -> Option<Range<u64>> {
+        function_around(at, &self.text, self.bounds)
+    }
+
     /// Returns the bounds of the function around `at`; of some words from there, if none is known.
     fn around(&self, at: u64) -> Range<u64> {
-        let function = |at: u64| (self.bounds)(at).filter(|function| function.contains(&at));
-        function(at).unwrap_or_else(|| {
+        self.function(at).unwrap_or_else(|| {
             let end = at.saturating_add(4 * PIECE);
-            let next = (at..end).step_by(4).skip(1).find(|&next| function(next).is_some());
+            let next = (at..end).step_by(4).skip(1).find(|&next| self.function(next).is_some());
             at..next.unwrap_or(end)
         })
     }

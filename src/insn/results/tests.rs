@@ -54,6 +54,22 @@ fn what_a_caller_reads_after_a_call_is_a_result() {
 }
 
 #[test]
+fn bounds_that_are_wrong_are_not_followed() {
+    let words = [call(0, 4), NOP, READ_X9, RET, call(4, 6), RET, SET_X9, RET];
+    let text = START..at(words.len());
+    let read = |address: u64| {
+        assert!(address.is_multiple_of(4), "{address:#x}");
+        words.get(usize::try_from(address.checked_sub(START)? / 4).ok()?).copied()
+    };
+    for wrong in [START - 4..at(4), START + 2..at(4), at(4)..at(8) + 2, at(4)..u64::MAX & !3, at(2)..at(3)] {
+        let bounds = |_| Some(wrong.clone());
+        let kept = ScratchPreservers::in_text(text.clone(), &read, &bounds).unwrap();
+        let found = ScratchResults::in_text(text.clone(), &kept, &read, &bounds).unwrap();
+        assert_eq!([4, 6].map(|word| found.by(at(word)).is_some()), [true, false], "{wrong:#x?}");
+    }
+}
+
+#[test]
 fn an_ordinary_function_has_none() {
     // The caller writes both registers before it reads them.
     let words = [call(0, 7), SET_X9, READ_X9, COMPARE, READ_FLAGS, RET, NOP, SET_X9, COMPARE, RET];
