@@ -73,7 +73,7 @@ pub(super) fn pass_over(_: &mut Session, _: &[&str], _: &str) -> Result<(), Errn
 /// Shows records as they arrive, until ^C.
 pub(super) fn read_pipe(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     while !input::is_interrupted() {
-        if session.events.write_pipe_of(out, cpu(parts), &tracing::Names, time::clock())? == 0 {
+        if session.events.write_pipe(out, cpu(parts), &tracing::Names, time::clock())? == 0 {
             host::sleep(PIPE_PERIOD);
         }
     }

@@ -334,9 +334,9 @@ fn hits_are_in_the_trace() {
     );
     let mut text = String::new();
     let clock = Clock { frequency: 1_000_000, origin: 0 };
-    assert_eq!(events.write_pipe(&mut text, &Names, clock), Ok(1));
+    assert_eq!(events.write_pipe(&mut text, None, &Names, clock), Ok(1));
     assert_eq!(text, "            main-3       [000] .....     5.000001: here: (a::b<c, d>+0x8/0x100) n=1\n");
-    assert_eq!((events.write_pipe(&mut text, &Names, clock), trace(&events, 9)), (Ok(0), String::new()));
+    assert_eq!((events.write_pipe(&mut text, None, &Names, clock), trace(&events, 9)), (Ok(0), String::new()));
 }
 
 /// The buffer in which records are composed still has the record before.
@@ -959,7 +959,7 @@ fn the_clock_can_count_records() {
     assert_eq!(times(trace(&events, 9)), ["0:", "1:"]);
     let clock = Clock { frequency: 1, origin: 0 };
     let mut text = String::new();
-    events.write_pipe(&mut text, &Names, clock).unwrap();
+    events.write_pipe(&mut text, None, &Names, clock).unwrap();
     hit(0x1000, 3);
     assert_eq!((times(text), times(trace(&events, 9))), (["0:".into(), "1:".into()].into(), ["2:".into()].into()));
     events.clear_trace();
@@ -1173,15 +1173,15 @@ fn what_was_taken_for_the_pipe_and_not_written_is_not_lost() {
     (0..5).for_each(|time| hit(0x1000, time));
     let line = trace(&events, 1).len();
     let mut narrow = Narrow(String::new(), 2 * line + line / 2);
-    events.write_pipe(&mut narrow, &Names, clock).unwrap_err();
+    events.write_pipe(&mut narrow, None, &Names, clock).unwrap_err();
     assert_eq!(trace(&events, 9), "");
     assert_eq!(remove(&mut events, "-:one"), Ok(1));
     let mut rest = Narrow(String::new(), usize::MAX);
-    assert_eq!(events.write_pipe(&mut rest, &Names, clock), Ok(3));
+    assert_eq!(events.write_pipe(&mut rest, None, &Names, clock), Ok(3));
     assert!(rest.0.starts_with(&narrow.0[2 * line..]), "{rest:?}", rest = rest.0);
     let times: Vec<_> = rest.0.lines().map(|text| text.rsplit_once("x=0x").expect(text).1).collect();
     assert_eq!(times, ["2", "3", "4"]);
-    assert_eq!(events.write_pipe(&mut rest, &Names, clock), Ok(0));
+    assert_eq!(events.write_pipe(&mut rest, None, &Names, clock), Ok(0));
 }
 
 #[test]

@@ -252,23 +252,14 @@ impl<P: RegisteredProbe> Events<P> {
         Ok(writeln!(out, "dropped events: {dropped}\nread events: {read}")?)
     }
 
-    /// Takes all records out of the rings, and writes them as `trace_pipe` does: without a header. Returns the number
-    /// of records written.
+    /// Takes the records of `cpu`, or of all CPUs if it is `None`, out of the rings, and writes them as `trace_pipe`
+    /// does: without a header. Returns the number of records written.
     ///
     /// # Errors
     ///
     /// Returns the error of `out`: the record that was not written completely comes first in the next call. Fails also
     /// if there is no memory for the records.
-    pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<usize, ShowError> {
-        self.write_pipe_of(out, None, symbols, clock)
-    }
-
-    /// Writes records as [`write_pipe`](Self::write_pipe) does, but only those of `cpu`, unless that is `None`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`write_pipe`](Self::write_pipe).
-    pub fn write_pipe_of(
+    pub fn write_pipe(
         &self,
         out: &mut dyn Write,
         cpu: Option<usize>,

@@ -251,13 +251,13 @@ fn files_are_written_with_little_memory() {
     let taken = each_allocation(
         || {
             let mut text = fallible::Text::default();
-            events.write_pipe(&mut text, &Names, clock)
+            events.write_pipe(&mut text, None, &Names, clock)
         },
         |_| true,
     );
     // If a failure interrupts writing taken records, the rest comes in the next call.
     assert!(taken.0 <= 3 && taken.1 > 2, "{taken:?}");
-    assert_eq!(events.write_pipe(&mut String::new(), &Names, clock), Ok(0));
+    assert_eq!(events.write_pipe(&mut String::new(), None, &Names, clock), Ok(0));
 }
 
 #[test]
