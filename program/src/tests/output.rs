@@ -590,25 +590,6 @@ fn find_gives_a_variable_the_value_of_a_key() {
 }
 
 #[test]
-fn keys_are_counted_and_asked_for() {
-    let body = "@x[1] = 5; @x[2] = 6; @x[1]++; print(len(@x)); delete(@x[2]); @x[7] = 0; delete(@x, 9); \
-        printf(\"%d %d %d\\n\", len(@x), has_key(@x, 7), has_key(@x, 2)); clear(@x);";
-    assert_tried!(once(body, &[]), "2\n2 1 0\n");
-    let mut bed = Bed::new("kprobe:f { @x[arg0] = 1; print(len(@x)); clear(@x); }");
-    bed.hit(0, &Task::with(&[1])).hit(0, &Task::with(&[2]));
-    bed.drain();
-    bed.hit(0, &Task::with(&[3]));
-    assert_eq!(bed.finish(), "1\n2\n1\n");
-    // A key is found from every CPU, not only from the CPU that collected it.
-    let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
-    bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
-    bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });
-    bed.drain();
-    assert_eq!(bed.text, "0\n1\n1\n");
-    assert_tried!(once("print(len(kstack())); print(len(kstack(2)));", &[]), "3\n2\n");
-}
-
-#[test]
 fn errors_and_warnings_are_lines() {
     assert_tried!(once("errorf(\"bad %d\", 5); warnf(\"odd\");", &[]), "ERROR: bad 5\nWARNING: odd\n");
 }
