@@ -48,6 +48,7 @@ pub mod hit;
 pub mod mark;
 pub mod options;
 pub mod print;
+mod problems;
 pub mod recorder;
 pub mod ring;
 mod shown;

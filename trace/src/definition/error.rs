@@ -6,6 +6,7 @@ use core::fmt;
 use fallible::OutOfMemory;
 
 use crate::errno::Errno;
+use crate::problems::problems;
 
 /// A refused definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,28 +22,11 @@ pub struct Error {
     pub reason: Option<String>,
 }
 
-macro_rules! problems {
-    ($($(#[$comment:meta])* $name:ident = $text:literal;)*) => {
-        /// A problem of a definition. `Display` writes the text of Linux's `error_log`.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub enum Problem {
-            $($(#[$comment])* $name,)*
-        }
-
-        impl Problem {
-            /// Returns the text of Linux's `error_log`.
-            #[must_use]
-            pub const fn text(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                }
-            }
-        }
-    };
-}
-
 problems! {
+    /// A problem of a definition. `Display` writes the text of Linux's `error_log`.
+    #[non_exhaustive]
+    pub enum Problem;
+
     /// The line begins with none of `p`, `r` and `-`, or has no place. Linux logs nothing for it.
     NotADefinition = "Invalid argument";
     /// The probe to remove does not exist. Linux logs nothing for it.
@@ -271,12 +255,6 @@ impl Problem {
             Self::TooManyArguments => "128 arguments at most",
             _ => return None,
         })
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
     }
 }
 

@@ -12,7 +12,6 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use fallible::OutOfMemory;
 
@@ -20,6 +19,7 @@ use super::name::is_identifier as is_name;
 use super::number;
 use crate::errno::Errno;
 use crate::format::{Base, TEXT_SIZE, Width};
+use crate::problems::problems;
 
 /// The group of all synthetic events.
 pub const GROUP: &str = "synthetic";
@@ -68,29 +68,30 @@ pub struct Error {
     pub column: usize,
 }
 
-/// A problem of a line. `Display` writes the text of Linux's `error_log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+problems! {
+    /// A problem of a line. `Display` writes the text of Linux's `error_log`.
+    pub enum Problem;
+
     /// A name is not an identifier of C.
-    Name,
+    Name = "Illegal name";
     /// The line is not a definition.
-    Command,
+    Command = "Command must be of the form: <name> field[;field] ...";
     /// The group is not [`GROUP`].
-    Group,
+    Group = "Command must be of the form: s or -:[synthetic/]<name> field[;field] ...";
     /// An event of this name exists.
-    Exists,
+    Exists = "Event already exists";
     /// There are more than 64 fields, or more than a record has room for.
-    TooManyFields,
+    TooManyFields = "Too many fields";
     /// A type ends after `unsigned`.
-    IncompleteType,
+    IncompleteType = "Incomplete type";
     /// No type has the name.
-    Type,
+    Type = "Invalid type";
     /// A field has no name.
-    Field,
+    Field = "Invalid field";
     /// The text in brackets is not a size.
-    Array,
+    Array = "Invalid array specification";
     /// There is no memory. Linux logs nothing for it.
-    OutOfMemory,
+    OutOfMemory = "Cannot allocate memory";
 }
 
 impl Problem {
@@ -102,23 +103,6 @@ impl Problem {
             Self::OutOfMemory => Errno::NoMemory,
             _ => Errno::Invalid,
         }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Name => "Illegal name",
-            Self::Command => "Command must be of the form: <name> field[;field] ...",
-            Self::Group => "Command must be of the form: s or -:[synthetic/]<name> field[;field] ...",
-            Self::Exists => "Event already exists",
-            Self::TooManyFields => "Too many fields",
-            Self::IncompleteType => "Incomplete type",
-            Self::Type => "Invalid type",
-            Self::Field => "Invalid field",
-            Self::Array => "Invalid array specification",
-            Self::OutOfMemory => "Cannot allocate memory",
-        })
     }
 }
 

@@ -1,10 +1,9 @@
 //! The problems of a filter, in the words of Linux.
 
-use core::fmt;
-
 use fallible::OutOfMemory;
 
 use crate::errno::Errno;
+use crate::problems::problems;
 
 /// A refused filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,55 +14,56 @@ pub struct Error {
     pub column: usize,
 }
 
-/// A problem of a filter. `Display` writes the text of Linux's `error_log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+problems! {
+    /// A problem of a filter. `Display` writes the text of Linux's `error_log`.
+    pub enum Problem;
+
     /// No operator follows a field.
-    InvalidOperator,
+    InvalidOperator = "Invalid operator";
     /// A `(` without its `)`.
-    TooManyOpen,
+    TooManyOpen = "Too many '('";
     /// A `)` without its `(`.
-    TooManyClosed,
+    TooManyClosed = "Too few '('";
     /// A quote without its partner.
-    MissingQuote,
+    MissingQuote = "Missing matching quote";
     /// A string or a number is too long.
-    OperandTooLong,
+    OperandTooLong = "Operand too long";
     /// A field that is a string is compared with a number.
-    ExpectString,
+    ExpectString = "Expecting string field";
     /// A field that is a number is compared with a string.
-    ExpectDigit,
+    ExpectDigit = "Expecting numeric field";
     /// The operator does not apply to this kind of field.
-    IllegalOperation,
+    IllegalOperation = "Illegal operation for field type";
     /// The event has no such field.
-    FieldNotFound,
+    FieldNotFound = "Field not found";
     /// The number cannot be read.
-    IllegalInteger,
+    IllegalInteger = "Illegal integer value";
     /// Two tests without an operator between them.
-    TooManyTests,
+    TooManyTests = "Too many terms in predicate expression";
     /// The right side of a test is neither a number nor a string.
-    InvalidValue,
+    InvalidValue = "Invalid value (did you forget quotes)?";
     /// There is no test. Linux has no text for it.
-    NoTest,
+    NoTest = "Error";
     /// A test lacks its field. Linux has no text for it.
-    MissingTest,
+    MissingTest = "Error";
     /// A `&&` without a right side follows a `||`. Linux has no text for it.
-    OpenEnd,
+    OpenEnd = "Error";
     /// There is nothing but `!`.
-    NoFilter,
+    NoFilter = "No filter found";
     /// No function has the name or contains the address.
-    FunctionNotFound,
+    FunctionNotFound = "Function not found";
     /// Several functions have the name.
-    FunctionNotUnique,
+    FunctionNotUnique = "Several functions have this name; give an address in the one that is meant";
     /// `CPUS` is not followed by `{`.
-    MissingBraceOpen,
+    MissingBraceOpen = "Missing '{'";
     /// A list of CPUs has no `}`.
-    MissingBraceClose,
+    MissingBraceClose = "Missing '}'";
     /// A list of CPUs is empty, or cannot be read.
-    InvalidCpuList,
+    InvalidCpuList = "Invalid cpulist";
     /// The filter was set for all events of a group, and this event cannot have it.
-    OfGroup,
+    OfGroup = "Couldn't find or set field in one of a subsystem's events";
     /// There is no memory. Linux logs nothing for it.
-    OutOfMemory,
+    OutOfMemory = "Cannot allocate memory";
 }
 
 impl Problem {
@@ -88,34 +88,6 @@ impl Problem {
 impl From<OutOfMemory> for Error {
     fn from(_: OutOfMemory) -> Self {
         Self { problem: Problem::OutOfMemory, column: 0 }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InvalidOperator => "Invalid operator",
-            Self::TooManyOpen => "Too many '('",
-            Self::TooManyClosed => "Too few '('",
-            Self::MissingQuote => "Missing matching quote",
-            Self::OperandTooLong => "Operand too long",
-            Self::ExpectString => "Expecting string field",
-            Self::ExpectDigit => "Expecting numeric field",
-            Self::IllegalOperation => "Illegal operation for field type",
-            Self::FieldNotFound => "Field not found",
-            Self::IllegalInteger => "Illegal integer value",
-            Self::TooManyTests => "Too many terms in predicate expression",
-            Self::InvalidValue => "Invalid value (did you forget quotes)?",
-            Self::NoTest | Self::MissingTest | Self::OpenEnd => "Error",
-            Self::NoFilter => "No filter found",
-            Self::FunctionNotFound => "Function not found",
-            Self::FunctionNotUnique => "Several functions have this name; give an address in the one that is meant",
-            Self::MissingBraceOpen => "Missing '{'",
-            Self::MissingBraceClose => "Missing '}'",
-            Self::InvalidCpuList => "Invalid cpulist",
-            Self::OfGroup => "Couldn't find or set field in one of a subsystem's events",
-            Self::OutOfMemory => "Cannot allocate memory",
-        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! The problems of a histogram, in the words of Linux if it has any.
 
-use core::fmt;
-
 use fallible::OutOfMemory;
+
+use crate::problems::problems;
 
 /// A refused histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,107 +15,109 @@ pub struct Error {
     pub before: Option<(Problem, usize)>,
 }
 
-/// A problem of a histogram. `Display` writes the text of Linux's `error_log`, or a similar one if Linux logs nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+problems! {
+    /// A problem of a histogram. `Display` writes the text of Linux's `error_log`, or a similar one if Linux logs
+    /// nothing.
+    pub enum Problem;
+
     /// There are no keys. Linux logs nothing for it.
-    NoKeys,
+    NoKeys = "No keys found";
     /// There are more than three keys. Linux logs nothing for it.
-    TooManyKeys,
+    TooManyKeys = "Too many key fields (Max = 3)";
     /// There are more than two values besides the hits. Linux logs nothing for it.
-    TooManyValues,
+    TooManyValues = "Too many value fields (Max = 2)";
     /// The event has no such field.
-    FieldNotFound,
+    FieldNotFound = "Couldn't find field";
     /// There is no such modifier, or it does not apply to this field.
-    BadModifier,
+    BadModifier = "Invalid field modifier";
     /// A text is used as a value or in an expression.
-    TextOperand,
+    TextOperand = "String type can not be an operand in expression";
     /// Hits are not to be shown, and there is no other value.
-    NeedsValue,
+    NeedsValue = "Non-hitcount value is required for 'nohitcount'";
     /// A key refers to a variable.
-    ReferenceInKey,
+    ReferenceInKey = "Using variable references in keys not supported";
     /// Another histogram of this name exists, with a different definition.
-    NamedMismatch,
+    NamedMismatch = "Named hist trigger doesn't match existing named trigger (includes variables)";
     /// Nothing follows an `=`.
-    EmptyAssignment,
+    EmptyAssignment = "Empty assignment";
     /// A variable after a comma does not have the form `NAME=EXPRESSION`.
-    MalformedAssignment,
+    MalformedAssignment = "Malformed assignment";
     /// No clock has the name.
-    Clock,
+    Clock = "Couldn't set trace_clock";
     /// The event already has a variable of this name.
-    DuplicateVariable,
+    DuplicateVariable = "Variable already defined";
     /// Several events have a variable of this name.
-    VariableNotUnique,
+    VariableNotUnique = "Variable name not unique, need to use fully qualified name (subsys.event.var) for variable";
     /// The trigger has, or refers to, more than 16 variables.
-    TooManyVariables,
+    TooManyVariables = "Too many variables defined";
     /// No variable has the name.
-    VariableNotFound,
+    VariableNotFound = "Couldn't find variable";
     /// There are more than three operators.
-    TooManySubexpressions,
+    TooManySubexpressions = "Too many subexpressions (3 max)";
     /// An operator lacks an operand. Linux logs nothing for it.
-    MissingOperand,
+    MissingOperand = "Missing operand";
     /// A time in microseconds is combined with a value in another unit.
-    TimestampMismatch,
+    TimestampMismatch = "Timestamp units in expression don't match";
     /// An operand begins like a number, but is none.
-    ExpectNumber,
+    ExpectNumber = "Expecting numeric literal";
     /// `-(…)` is part of an expression.
-    UnaryMinus,
+    UnaryMinus = "Unary minus not supported in sub-expressions";
     /// An expression divides by the constant 0.
-    DivisionByZero,
+    DivisionByZero = "Division by zero";
     /// The size is not a number from 128 to 131072. Linux logs nothing for it.
-    BadSize,
+    BadSize = "Invalid size (128 to 131072)";
     /// A parenthesis is not closed.
-    NoClosingParen,
+    NoClosingParen = "No closing paren found";
     /// The event in `onmatch` has no group.
-    NoSubsystem,
+    NoSubsystem = "Missing subsystem";
     /// The event in `onmatch` does not exist.
-    NoSuchEvent,
+    NoSuchEvent = "Invalid subsystem or event name";
     /// `onmatch` with `save` or `snapshot`, which it does not support.
-    ActionMismatch,
+    ActionMismatch = "Handler doesn't support action";
     /// A parameter is shorter than two bytes.
-    InvalidParameter,
+    InvalidParameter = "Invalid action param";
     /// There are more than 64 parameters.
-    TooManyParameters,
+    TooManyParameters = "Too many action params";
     /// `onmax` or `onchange` watches something that is not a `$NAME`.
-    NotAVariable,
+    NotAVariable = "For onmax(x) or onchange(x), x must be a variable";
     /// `onmax` or `onchange` watches a variable that this trigger does not have.
-    WatchedNotFound,
+    WatchedNotFound = "Couldn't find onmax or onchange variable";
     /// There is a second `save`.
-    TooManySaves,
+    TooManySaves = "Can't have more than one save() action per hist";
     /// A parameter of `save` cannot be saved.
-    FieldVariable,
+    FieldVariable = "Couldn't create field variable";
     /// A parameter is not a field.
-    FieldParse,
+    FieldParse = "Couldn't parse field variable";
     /// No variable has the name that a parameter gives.
-    ParameterNotFound,
+    ParameterNotFound = "Couldn't find param";
     /// No synthetic event has the name.
-    SyntheticNotFound,
+    SyntheticNotFound = "Couldn't find synthetic event";
     /// The type of a parameter does not fit the field of the synthetic event.
-    TypeMismatch,
+    TypeMismatch = "Param type doesn't match synthetic event field type";
     /// There are more or fewer parameters than fields.
-    CountMismatch,
+    CountMismatch = "Param count doesn't match synthetic event field count";
     /// A parameter is a field of another event, and needs a trigger there. Linux logs nothing for it.
-    NeedsField,
+    NeedsField = "Couldn't find synthetic variable";
     /// The event of a field that a trigger needs has no histogram with the same keys.
-    NoMatchingHistogram,
+    NoMatchingHistogram = "Matching event histogram not found";
     /// A word is neither a known parameter nor an action, or there are too many actions. Linux logs nothing for it.
-    UnknownParameter,
+    UnknownParameter = "No action found";
     /// A handler is followed by no action.
-    NoAction,
+    NoAction = "No action found";
     /// A field to sort by is empty.
-    EmptySortField,
+    EmptySortField = "Empty sort field";
     /// There are more than two fields to sort by.
-    TooManySortFields,
+    TooManySortFields = "Too many sort fields (Max = 2)";
     /// The field to sort by is neither a key nor a value.
-    InvalidSortField,
+    InvalidSortField = "Sort field must be a key or a val";
     /// The order is neither ascending nor descending.
-    InvalidSortModifier,
+    InvalidSortModifier = "Invalid sort modifier";
     /// The event already has this histogram.
-    Exists,
+    Exists = "Hist trigger already exists";
     /// The histogram to clear or continue does not exist.
-    NotThere,
+    NotThere = "Can't clear or continue a nonexistent hist trigger";
     /// There is no memory. Linux logs nothing for it.
-    OutOfMemory,
+    OutOfMemory = "Cannot allocate memory";
 }
 
 impl From<OutOfMemory> for Error {
@@ -138,63 +140,6 @@ impl Problem {
                 | Self::UnknownParameter
                 | Self::OutOfMemory
         )
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoKeys => "No keys found",
-            Self::TooManyKeys => "Too many key fields (Max = 3)",
-            Self::TooManyValues => "Too many value fields (Max = 2)",
-            Self::FieldNotFound => "Couldn't find field",
-            Self::BadModifier => "Invalid field modifier",
-            Self::TextOperand => "String type can not be an operand in expression",
-            Self::NeedsValue => "Non-hitcount value is required for 'nohitcount'",
-            Self::ReferenceInKey => "Using variable references in keys not supported",
-            Self::NamedMismatch => "Named hist trigger doesn't match existing named trigger (includes variables)",
-            Self::EmptyAssignment => "Empty assignment",
-            Self::MalformedAssignment => "Malformed assignment",
-            Self::Clock => "Couldn't set trace_clock",
-            Self::DuplicateVariable => "Variable already defined",
-            Self::VariableNotUnique => {
-                "Variable name not unique, need to use fully qualified name (subsys.event.var) for variable"
-            }
-            Self::TooManyVariables => "Too many variables defined",
-            Self::VariableNotFound => "Couldn't find variable",
-            Self::TooManySubexpressions => "Too many subexpressions (3 max)",
-            Self::MissingOperand => "Missing operand",
-            Self::TimestampMismatch => "Timestamp units in expression don't match",
-            Self::ExpectNumber => "Expecting numeric literal",
-            Self::UnaryMinus => "Unary minus not supported in sub-expressions",
-            Self::DivisionByZero => "Division by zero",
-            Self::BadSize => "Invalid size (128 to 131072)",
-            Self::NoClosingParen => "No closing paren found",
-            Self::NoSubsystem => "Missing subsystem",
-            Self::NoSuchEvent => "Invalid subsystem or event name",
-            Self::ActionMismatch => "Handler doesn't support action",
-            Self::InvalidParameter => "Invalid action param",
-            Self::TooManyParameters => "Too many action params",
-            Self::NotAVariable => "For onmax(x) or onchange(x), x must be a variable",
-            Self::WatchedNotFound => "Couldn't find onmax or onchange variable",
-            Self::TooManySaves => "Can't have more than one save() action per hist",
-            Self::FieldVariable => "Couldn't create field variable",
-            Self::FieldParse => "Couldn't parse field variable",
-            Self::ParameterNotFound => "Couldn't find param",
-            Self::SyntheticNotFound => "Couldn't find synthetic event",
-            Self::TypeMismatch => "Param type doesn't match synthetic event field type",
-            Self::CountMismatch => "Param count doesn't match synthetic event field count",
-            Self::NeedsField => "Couldn't find synthetic variable",
-            Self::NoMatchingHistogram => "Matching event histogram not found",
-            Self::UnknownParameter | Self::NoAction => "No action found",
-            Self::EmptySortField => "Empty sort field",
-            Self::TooManySortFields => "Too many sort fields (Max = 2)",
-            Self::InvalidSortField => "Sort field must be a key or a val",
-            Self::InvalidSortModifier => "Invalid sort modifier",
-            Self::Exists => "Hist trigger already exists",
-            Self::NotThere => "Can't clear or continue a nonexistent hist trigger",
-            Self::OutOfMemory => "Cannot allocate memory",
-        })
     }
 }
 
