@@ -264,656 +264,527 @@ impl fmt::Display for Listed {
     }
 }
 
-/// A problem of a program. `Display` writes a sentence without its full stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Problem {
+/// Defines an enum of problems from a list of them, each with the sentence that `Display` writes: a text, which can have
+/// the fields of the problem in it, or a closure that writes it to a formatter.
+macro_rules! problems {
+    (
+        $(#[$attribute:meta])*
+        pub enum $problem:ident;
+        $(
+            $(#[$comment:meta])*
+            $name:ident $({ $($(#[$about:meta])* $field:ident: $type:ty,)* })? =
+                $($text:literal)? $(|$f:ident| $written:expr)?;
+        )*
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $problem {
+            $($(#[$comment])* $name $({ $($(#[$about])* $field: $type,)* })?,)*
+        }
+
+        impl fmt::Display for $problem {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match *self {
+                    $(
+                        Self::$name $({ $($field),* })? => {
+                            problems!(@write f $({ $($field)* })? $($text)? $(|$f| $written)?)
+                        }
+                    )*
+                })
+            }
+        }
+    };
+    (@write $to:ident $text:literal) => { $text };
+    (@write $to:ident { $($field:ident)* } $text:literal) => { return write!($to, $text) };
+    (@write $to:ident { $($field:ident)* } |$f:ident| $written:expr) => {{
+        let $f = $to;
+        return $written;
+    }};
+}
+
+problems! {
+    /// A problem of a program. `Display` writes a sentence without its full stop.
+    #[non_exhaustive]
+    pub enum Problem;
+
     /// A character that means nothing here.
-    Character,
+    Character = "this character is not part of the language";
     /// `/*` without `*/`.
-    OpenComment,
+    OpenComment = "this comment is not closed by `*/`";
     /// A string without its last quotation mark.
-    OpenText,
+    OpenText = "this string is not closed by `\"`";
     /// `\` without a known escape.
-    Escape,
+    Escape = "this escape is unknown; the escapes are \\n, \\t, \\r, \\\", \\\\, and \\x41 or \\101 for ASCII but 0";
     /// A string that is too long.
     LongText {
         /// The maximum, in bytes.
         most: usize,
-    },
+    } = "a string has at most {most} bytes here";
     /// Digits that form no number, or a number of more than 64 bits.
-    Number,
+    Number = "a number is decimal, 0x1f, octal 017, 1e6 or a time as 5ms (ns us ms s m h d), and fits into 64 bits";
     /// `$` without a name.
-    VariableName,
+    VariableName = "a variable has a name, as in $x";
     /// A program that is too long.
     LongProgram {
         /// The maximum, in bytes.
         most: usize,
-    },
+    } = "a program has at most {most} bytes";
     /// Not enough memory to parse or check the program.
-    OutOfMemory,
+    OutOfMemory = "there is not enough memory to read the program";
     /// An empty program.
-    Empty,
+    Empty = "a program consists of probes and actions, as in kprobe:f { @ = count(); }";
     /// A probe whose name begins with no kind of probe.
-    ProbeKind,
+    ProbeKind =
+        "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, watchpoint:, profile:, software:, \
+         hardware:, interval:, BEGIN or END";
     /// A kind of probe with nothing after it.
-    ProbeName,
+    ProbeName = "a function is missing here";
     /// An unclosed bracket in the name of a probe.
-    OpenBracket,
+    OpenBracket = "this bracket is not closed";
     /// An offset that is not a number of bytes divisible by 4.
-    Offset,
+    Offset = "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4";
     /// An offset or a line of more than one function.
-    GlobOffset,
+    GlobOffset = "a probe with an offset or a line names one function, without `*` or `?`";
     /// Something other than one function or one glob.
-    OneGlob,
+    OneGlob = "one name is expected here, possibly with `*` or `?`";
     /// A `watchpoint` without an address, a length and a mode.
-    WatchForm,
+    WatchForm =
+        "memory is watched by watchpoint:ADDRESS:LENGTH:MODE, as in watchpoint:SYMBOL+8:4:w, with a mode of r, w or rw";
     /// Bytes that no watchpoint can cover.
-    WatchRange,
+    WatchRange =
+        "a watchpoint covers bytes of one aligned doubleword, or a power of two up to 2147483648, aligned to itself";
     /// An `interval` with an invalid unit or count.
-    Interval,
+    Interval =
+        "an interval is interval:s:N, :ms:N, :us:N or :hz:N, with N from 1, or interval:5ms; hz:N is at most 1000000";
     /// A `profile` with an invalid unit or count.
-    Profile,
+    Profile =
+        "a profile is profile:hz:N, :s:N, :ms:N or :us:N, with N from 1, or profile:5ms; at most 100000 samples a \
+         second";
     /// A `software` with an unknown event, or an invalid count.
-    SoftwareEvent,
+    SoftwareEvent =
+        "a software event is software:cpu-clock:N, a sample of each CPU every N nanoseconds, with N from 10000";
     /// A `hardware:` with an unknown event.
-    HardwareEvent,
+    HardwareEvent =
+        "the events of hardware: are cpu-cycles, instructions, cache-references, cache-misses, branch-instructions, \
+         branch-misses, bus-cycles, frontend-stalls and backend-stalls";
     /// A `hardware:` with an invalid number of events.
-    HardwareCount,
+    HardwareCount = "a sample is taken after 10000 to 2147483647 events, as in hardware:cpu-cycles:1000000";
     /// `inline` with neither `entry` nor `return`.
-    InlineWhere,
+    InlineWhere = "an inlined function is probed by inline:FUNC:entry or inline:FUNC:return";
     /// Something other than `{` after the probes.
-    Block,
+    Block = "a block of actions in `{` and `}` is expected here";
     /// A block without its `}`.
-    OpenBlock,
+    OpenBlock = "this block is not closed by `}`";
     /// A setting that does not exist.
-    Setting,
+    Setting =
+        "this setting is unknown; there are max_map_keys, max_probes, max_strlen, missing_probes, \
+         perf_rb_pages, print_maps_on_exit, show_debug_info and stack_mode";
     /// A value that a setting does not have.
     SettingValue {
         /// The values that it has, as part of a sentence.
         wanted: &'static str,
-    },
+    } = "the value of this setting is {wanted}";
     /// A text that is no address of the internet.
-    Address,
+    Address = "an address is written as in pton(\"10.0.2.15\") or pton(\"fe80::1\")";
     /// A value that is no address of the family.
-    Family,
+    Family = "an address is a number of 4 bytes or an array of 4 (family 2), or an array of 16 (family 10)";
     /// A value that has no fields with an offset.
-    NotAStruct,
+    NotAStruct = "a struct is expected here, as in offsetof(args.NAME, field)";
     /// An array without its number of elements.
-    ArrayLength,
+    ArrayLength = "the number of elements is missing here, as in u8[4]";
     /// A cast between values of different sizes, in bytes.
     CastSize {
         /// The size of the value.
         has: u64,
         /// The size of the type.
         wants: u64,
-    },
+    } = "this value has {has} bytes, and the type {wants}: cast it to an integer of that size first";
     /// A name that a record has twice.
-    FieldTwice,
+    FieldTwice = "the parts of a record have different names";
     /// A name that a record does not have.
-    NoPart,
+    NoPart = "the record has no part of this name";
     /// Something other than the mode of a stack.
-    StackMode,
+    StackMode = "a stack is shown as bpftrace, perf or raw, as in kstack(perf, 3)";
     /// `config` after a clause, a macro or the declaration of a map.
-    LateConfig,
+    LateConfig = "the settings of a program come first";
     /// A map that is declared twice.
-    MapTwice,
+    MapTwice = "this map is declared already";
     /// Something other than the kind and the size of a declared map.
-    MapDeclaration,
+    MapDeclaration = "a map is declared as let @x = hash(100);, or percpuhash(100)";
     /// Something other than the name or a parameter of a macro.
-    MacroHead,
+    MacroHead = "a macro is written as macro name($variable, @map, value) { … }";
     /// Two macros with the same name and number of parameters.
-    MacroTwice,
+    MacroTwice = "there is another macro with this name and as many parameters";
     /// A map in a macro that is no parameter of it.
-    MacroMap,
+    MacroMap = "a macro uses only maps that are its parameters, as in macro name(@x) { … }";
     /// An argument for a parameter `$v` that is no variable.
-    MacroVariable,
+    MacroVariable = "this macro expects a variable here, as in $x";
     /// A macro that calls itself.
-    MacroWithin,
+    MacroWithin = "a macro cannot call itself";
     /// Too many calls of macros and uses of their arguments.
     Expansions {
         /// The maximum.
         most: usize,
-    },
+    } = "macros are called, and their arguments used, at most {most} times";
     /// Something other than this token.
     Expected {
         /// The expected token.
         sign: &'static str,
-    },
+    } = "a `{sign}` is expected here";
     /// Something other than a statement.
-    Statement,
+    Statement = "a statement is expected here";
     /// Something other than a value.
-    Value,
+    Value = "a value is expected here";
     /// A predicate without its closing `/`.
-    OpenPredicate,
+    OpenPredicate = "this predicate is not closed by a `/` before the `{`";
     /// Brackets or blocks that are nested too deeply.
-    Deep,
+    Deep = "this is nested too deeply";
     /// Tuples or records that are nested too deeply.
     DeepTuple {
         /// The maximum depth.
         most: u8,
-    },
+    } = "tuples and records are nested at most {most} deep";
     /// `++` or an assignment to something that is not a variable or a map.
-    NoTarget,
+    NoTarget = "only a $variable and a @map can be given a value";
     /// An expression statement without effect.
-    Useless,
+    Useless = "this expression has no effect";
     /// The name of a value, a function or a kind of probe is unknown, but similar to a known one.
     Meant {
         /// The known name.
         meant: &'static str,
-    },
+    } = "this is unknown; did you mean `{meant}`?";
     /// A number with a fraction.
-    Fraction,
+    Fraction = "numbers are integers, in bpftrace, too: there is no floating-point arithmetic";
     /// An address where a function is expected.
-    ProbeAddress,
+    ProbeAddress = "a function is expected here, and no address; print(ksym(ADDRESS)) tells the function of an address";
     /// An unknown word.
-    Word,
+    Word = "this word is unknown";
     /// An unknown function.
-    Function,
+    Function = "this function is unknown";
     /// A function that is not called.
-    Parentheses,
+    Parentheses = "this is a function: its arguments follow in parentheses, as in strlen(comm) or count()";
     /// A name of bpftrace's that this language does not support.
     Foreign {
         /// The name.
         name: &'static str,
         /// Why the name is not supported, or the nearest replacement.
         why: &'static str,
-    },
+    } = "bpftrace's `{name}` is not supported: {why}";
     /// An `argN` beyond the argument registers.
-    ArgumentNumber,
+    ArgumentNumber = "the arguments that registers hold are arg0 to arg7";
     /// An argument at a probe where the registers no longer hold the arguments.
-    ArgumentAway,
+    ArgumentAway = "arguments are available only on the entry of a function: by kprobe: without an offset";
     /// A variable of a function at a probe that is neither at an entry nor at an instruction.
-    VariableAway,
+    VariableAway = "args and locals are available at entries and instructions: by kprobe:, insn: and inline:FUNC:entry";
     /// A return value at a probe that is not at a return.
-    NoReturnValue,
+    NoReturnValue = "retval is available only where a function returns: by kretprobe: and return:";
     /// A value that exists only at a hit.
-    NoHit,
+    NoHit = "this is available only where code is probed, not in BEGIN, END and interval:";
     /// An unknown register.
-    Register,
+    Register = "a register is x0 to x30, sp, pc or pstate, as in reg(\"x9\")";
     /// `probetype` in a clause whose probes are of several kinds.
-    ProbeKinds,
+    ProbeKinds = "this clause has probes of several kinds: write a clause for each kind";
     /// A clause at hits and elsewhere, in a program that is restricted to the hits in a task.
-    MixedTask,
+    MixedTask = "-p is about hits: write a clause of its own for BEGIN, END and interval:";
     /// A `for` loop over something other than numbers or a map.
-    LoopRange,
+    LoopRange = "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }";
     /// `break` or `continue` outside a loop.
-    NoLoop,
+    NoLoop = "this is not inside a loop";
     /// A loop over a map in a clause that runs at a hit.
-    LoopAtHit,
+    LoopAtHit = "only BEGIN, END and interval: can loop over a map, not the clause of a hit";
     /// The number of keys of a map that each CPU aggregates on its own.
-    CollectedKeys,
+    CollectedKeys = "the number of these keys is unknown at a hit, because each CPU has its own";
     /// An unknown conversion in the format of a time.
-    TimeFormat,
+    TimeFormat = "the conversions of a time are those of strftime, as in %H:%M:%S, and %f for microseconds";
     /// The wrong number of arguments.
     ArgumentCount {
         /// The minimum.
         least: usize,
         /// The maximum.
         most: usize,
-    },
+    } = |f| match least == most {
+        true => write!(f, "this function takes {}", counted(least, "argument", "arguments")),
+        false => write!(f, "this function takes {least} to {most} arguments"),
+    };
     /// A value of the wrong type.
     Type {
         /// The expected type.
         wanted: Noun,
         /// The actual type.
         found: Noun,
-    },
+    } = |f| match wanted == found {
+        true => write!(f, "this is {found} of another type"),
+        false => write!(f, "this is {found}, but {wanted} is expected"),
+    };
     /// A choice between times with different formats.
-    Formats,
+    Formats = "the two times have different formats";
     /// Values of two types that cannot be compared, or between which `?:` cannot choose.
     Types {
         /// The type on the left.
         left: Noun,
         /// The type on the right.
         right: Noun,
-    },
+    } = "{left} and {right} cannot be combined";
     /// A value that can be compared for equality only, with an operator that orders.
-    Order,
+    Order = "strings, functions, probes, stacks, buffers and tuples can be compared by == and != only";
     /// A read through a value that is no pointer.
-    NotAPointer,
+    NotAPointer = "only a pointer can be dereferenced, as in *(u32 *)arg0";
     /// An argument that has to be a string literal.
-    NotLiteral,
+    NotLiteral = "this has to be a string literal";
     /// A number that has to be constant.
-    NotConstant,
+    NotConstant = "this has to be a constant";
     /// A `static_assert` whose condition is false.
-    Asserted,
+    Asserted = "the program asserts what does not hold";
     /// A `fail` in code that is not ruled out at compile time.
-    Failed,
+    Failed = "the program refuses itself here";
     /// A clock that the kernel does not have.
-    Clock,
+    Clock = "the clocks are boot and monotonic, and both are nsecs";
     /// A constant outside its range.
     Range {
         /// The minimum.
         least: u64,
         /// The maximum.
         most: u64,
-    },
+    } = "this has to be from {least} to {most}";
     /// A variable without a value yet.
-    Unset,
+    Unset = "this variable is not set yet in this block";
     /// A map that is never given a value.
-    UnknownMap,
+    UnknownMap = "no statement sets this map";
     /// A map with keys, used as a value without a key.
-    NoKey,
+    NoKey = "this map has keys: a key is missing here";
     /// Something other than a map where a map is required.
-    NotAMap,
+    NotAMap = "a map is expected here, as in @x";
     /// A key with the wrong number of parts; 0 parts means that the map has no keys.
     KeyParts {
         /// The number of parts of the map's key.
         wanted: usize,
-    },
+    } = |f| match wanted {
+        0 => f.write_str("this map is used without keys elsewhere"),
+        _ => write!(f, "the key of this map has {} elsewhere", counted(wanted, "part", "parts")),
+    };
     /// A part of a key whose type differs from other uses of the map.
     KeyType {
         /// The type in the other uses.
         wanted: Noun,
         /// The type here.
         found: Noun,
-    },
+    } = "this is {found}, but {wanted} in the key of this map elsewhere";
     /// A map that is used for two kinds of aggregation, or for both an aggregation and assigned values.
-    MapKind,
+    MapKind = "this map is set to another type elsewhere";
     /// An aggregation that has no single number, read as a number.
-    NoNumber,
+    NoNumber = "the aggregation of this map is not a single number";
     /// An aggregation outside `@map = …`.
-    AggregateAlone,
+    AggregateAlone = "this can only be assigned to a map, as in @x = count()";
     /// A call without a value, used as a value.
-    NotAValue,
+    NotAValue = "this has no value: use it as a statement";
     /// Bounds of a linear histogram that do not ascend, or that have too many rows.
     Bounds {
         /// The maximum number of rows.
         most: u64,
-    },
+    } = "the bounds must ascend, with at most {most} steps of 1 or more";
     /// Something other than a way to combine the values of an interval of a time series.
-    SeriesFunction,
+    SeriesFunction =
+        "the values of an interval are combined by \"avg\", \"max\", \"min\" or \"sum\"; without, the last counts";
     /// A parameter, such as `--count=five`, that does not have the wanted form.
     Parameter {
         /// Its number among the parameters, from 1 on.
         number: usize,
         /// The form.
         wanted: &'static str,
-    },
+    } = "parameter {number} of the program has to be {wanted}";
     /// A parameter that no `getopt` names.
     UnknownParameter {
         /// Its number among the parameters, from 1 on.
         number: usize,
-    },
+    } = "parameter {number} of the program has a name that no getopt in it has";
     /// A default of `getopt` that is not written out.
-    ParameterDefault,
+    ParameterDefault = "the default is written out: a number, a string, true or false";
     /// `$0`.
-    PositionalParameter,
+    PositionalParameter = "the parameters of a program are $1 and so on, and $# is their number";
     /// `$1` in a probe.
-    ProbeParameter,
+    ProbeParameter = "a parameter in a probe is possible only in a program in a file, run from the host";
     /// An unknown conversion in a format.
-    Conversion,
+    Conversion = "the conversions are %d %i %u %o %x %X %c %p %s %r %rx %rh and %%, with l, h, a width or flags";
     /// A number of conversions that differs from the number of arguments.
     Conversions {
         /// The number of conversions.
         conversions: usize,
         /// The number of arguments.
         arguments: usize,
-    },
+    } = |f| {
+        let conversions = counted(conversions, "conversion", "conversions");
+        let values = counted(arguments, "value follows", "values follow");
+        write!(f, "the format has {conversions}, but {values} it")
+    };
     /// A conversion that does not fit the type of its value.
     ConversionType {
         /// The type that the conversion takes.
         wanted: Noun,
         /// The type of the value.
         found: Noun,
-    },
+    } = "this is {found}, but its conversion is for {wanted}";
     /// A `.` without a name after it.
-    FieldName,
+    FieldName = "the name of a field is expected here";
     /// A Rust value in an image without a table of types.
-    NoTypes,
+    NoTypes = "this image has no table of types; use arg0 to arg7 and retval";
     /// A Rust value at a function that is not in the table of types.
-    NoSignature,
+    NoSignature = "the arguments of this function are unknown; use arg0 to arg7 and retval";
     /// An argument that the function does not have.
     NoArgument {
         /// The arguments that the function has.
         names: Listed,
-    },
+    } = |f| match names.nth(0) {
+        None => f.write_str("the function has no named arguments"),
+        Some(_) => write!(f, "the function has no argument of this name; it has {names}"),
+    };
     /// A variable of an inlined copy that the table of types does not describe at the instruction.
-    InCopy,
+    InCopy = "the variables of the inlined copy are not known at this instruction: probe another by kprobe:FUNC+OFF";
     /// A variable that is not available in an inlined copy.
     UnknownInCopy {
         /// The virtual address of the instruction in the copy.
         address: u64,
         /// The reason.
         why: Unknown,
-    },
+    } = "in the inlined copy at {address:#x}, {why}";
     /// A local variable that the function does not have.
     NoLocal {
         /// The locals that the function has.
         names: Listed,
-    },
+    } = |f| match names.nth(0) {
+        None => f.write_str("the function has no local variables of its own"),
+        Some(_) => write!(f, "no local variable of this name is in scope here; the function has {names}"),
+    };
     /// A name that is no field of the static event.
     NoEventField {
         /// The fields that the event has.
         names: Listed,
-    },
+    } = "the event has no field of this name, but {names}";
     /// A probe that means no static event.
-    NoEvent,
+    NoEvent = "no static event matches this; `list-probes tracepoint:*` shows them";
     /// A probe that means no static event, where one has a similar name.
     NoEventBut {
         /// The group and the name of that one.
         meant: Described,
-    },
+    } = |f| {
+        let (group, name) = (meant.0.group(), meant.0.name());
+        write!(f, "no static event matches this; did you mean `tracepoint:{group}:{name}`?")
+    };
     /// `tracepoint:` without a group and an event.
-    TracepointName,
+    TracepointName = "a static event is probed at tracepoint:GROUP:EVENT";
     /// An argument or a result whose place or type differs between the functions of the probe.
-    Differs,
+    Differs = "the functions that the probe matches have this with different types, or in too many different places";
     /// A line of source that cannot be probed.
     Line {
         /// The reason.
         why: LineError<'static>,
-    },
+    } = |f| why.fmt(f);
     /// A line of source without its number.
-    LineNumber,
+    LineNumber = "a line is probed by kprobe:FILE.rs:LINE, with LINE from 1, or by kprobe:FUNC:LINE, with LINE from 0";
     /// A value that is not available at the probe.
     Unknown {
         /// The reason.
         why: Unknown,
-    },
+    } = |f| why.fmt(f);
     /// A part of a value that the compiler optimized out.
-    Lost,
+    Lost = "this part of the value is optimised out";
     /// A result that is known at `kretprobe:` only: at `return:` the function may continue in another one by a tail
     /// call, and the address of a result in memory is known only from the entry.
-    KnownAtReturns,
+    KnownAtReturns =
+        "only kretprobe: has this: at return:, the function may tail-call another, and the address of a result in \
+         memory is unknown";
     /// A result without bytes. The debugging information does not give such a result a type.
-    NothingReturned,
+    NothingReturned = "the function returns nothing, or a value that has no bytes";
     /// A field that the value does not have.
     NoField {
         /// The type.
         of: &'static str,
         /// The fields that it has.
         names: Listed,
-    },
+    } = |f| match names.nth(0) {
+        None => write!(f, "this is `{of}`, which has no fields"),
+        Some(_) => write!(f, "this is `{of}`, which has no field of this name; it has {names}"),
+    };
     /// A field of an enum, whose fields depend on its variant.
     FieldOfEnum {
         /// The type.
         of: &'static str,
-    },
+    } = "this is `{of}`, whose fields depend on its variant: name it, as in x.Some.0";
     /// A Rust value that is no number, where a number is required.
     NotANumber {
         /// The type.
         of: &'static str,
-    },
+    } = "this is `{of}`, not a number; print it, or name a field";
     /// A printed value whose layout is unknown, or that is too large.
     NotShown {
         /// The type.
         of: &'static str,
-    },
+    } = "this is `{of}`, whose layout is unknown, or which is too large";
     /// A variant of a type that is no enum.
     NotAnEnum {
         /// The type.
         of: &'static str,
-    },
+    } = "this is `{of}`, which has no variants";
     /// A variant that the enum does not have.
     NoVariant {
         /// The type.
         of: &'static str,
         /// The variants that the enum has.
         names: Listed,
-    },
+    } = "`{of}` has no variant of this name; it has {names}";
     /// A path that is not compared with a value.
-    Path,
+    Path = "a path names a variant to compare with, as in args.state == State::Idle";
     /// A damaged table of types.
-    DamagedTypes,
+    DamagedTypes = "the table of types of this image is damaged";
     /// No function has this name.
-    NoSymbol,
+    NoSymbol = "no function has this name";
     /// No function or static has this name.
-    NoAddress,
+    NoAddress = "no function or static has this name";
     /// No function matches the glob.
-    NoMatch,
+    NoMatch = "no function matches this";
     /// No function matches, but a similar name exists.
     NoMatchBut {
         /// The similar name.
         meant: &'static str,
-    },
+    } = "no function matches this; did you mean `{meant}`?";
     /// An offset past the end of the function.
-    NoInstruction,
+    NoInstruction = "this is past the end of the function";
     /// Functions that no instruction leaves, so that they never return.
-    NoExit,
+    NoExit = "no function that matches this returns";
     /// An `inline:` probe on a function that has no inlined copies.
-    NoInlined,
+    NoInlined = "no function that matches this is inlined anywhere";
     /// An `inline:` probe on a function in whose copies no instruction marks the entry or the return.
-    UntoldInlined,
+    UntoldInlined = "no instruction marks where any of these copies is entered or left";
     /// An `inline:` probe whose table of copies needs more memory than is free.
     InlinedMemory {
         /// The size of the table, in bytes.
         bytes: usize,
-    },
+    } = "the table of inlined copies takes {bytes} bytes, and less memory is free";
     /// An `inline:` probe in an image whose table of copies is damaged.
-    InlinedDamaged,
+    InlinedDamaged = "the table of inlined copies of this image is damaged";
     /// A clause of too many operations or statements.
     LongCode {
         /// The maximum.
         most: usize,
-    },
+    } = "the clause exceeds {most} operations or statements here";
     /// A clause of too many expressions. An expression counts each time that it is compiled.
     LongExpressions {
         /// The maximum.
         most: usize,
-    },
+    } = "the clause takes more than {most} steps to check: repeat less by unroll, and nest typeof and sizeof less";
     /// More values at a time than there is room for, in the frame, in a tuple or in a key.
     Room {
         /// The maximum, in words of 64 bits.
         most: usize,
-    },
+    } = "the values exceed {most} words of 64 bits here";
     /// A number that is no exit status.
-    ExitStatus,
+    ExitStatus =
+        "an exit status is 0 or from 10 to 125, as in exit(11) for exit(1): cargo xtask trace has 1 to 9 itself, and \
+         shells the higher ones";
     /// Too many maps, outputs or clauses.
     Many {
         /// The maximum.
         most: usize,
-    },
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match *self {
-            Self::Character => "this character is not part of the language",
-            Self::OpenComment => "this comment is not closed by `*/`",
-            Self::OpenText => "this string is not closed by `\"`",
-            Self::Escape => "this escape is unknown; the escapes are \\n, \\t, \\r, \\\", \\\\, and \\x41 or \\101 for ASCII but 0",
-            Self::LongText { most } => return write!(f, "a string has at most {most} bytes here"),
-            Self::Number => "a number is decimal, 0x1f, octal 017, 1e6 or a time as 5ms (ns us ms s m h d), and fits into 64 bits",
-            Self::VariableName => "a variable has a name, as in $x",
-            Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
-            Self::OutOfMemory => "there is not enough memory to read the program",
-            Self::Empty => "a program consists of probes and actions, as in kprobe:f { @ = count(); }",
-            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, tracepoint:, watchpoint:, profile:, software:, hardware:, interval:, BEGIN or END",
-            Self::WatchForm => "memory is watched by watchpoint:ADDRESS:LENGTH:MODE, as in watchpoint:SYMBOL+8:4:w, with a mode of r, w or rw",
-            Self::WatchRange => "a watchpoint covers bytes of one aligned doubleword, or a power of two up to 2147483648, aligned to itself",
-            Self::ProbeName => "a function is missing here",
-            Self::OpenBracket => "this bracket is not closed",
-            Self::Offset => "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4",
-            Self::GlobOffset => "a probe with an offset or a line names one function, without `*` or `?`",
-            Self::OneGlob => "one name is expected here, possibly with `*` or `?`",
-            Self::Interval => "an interval is interval:s:N, :ms:N, :us:N or :hz:N, with N from 1, or interval:5ms; hz:N is at most 1000000",
-            Self::Profile => "a profile is profile:hz:N, :s:N, :ms:N or :us:N, with N from 1, or profile:5ms; at most 100000 samples a second",
-            Self::SoftwareEvent => "a software event is software:cpu-clock:N, a sample of each CPU every N nanoseconds, with N from 10000",
-            Self::HardwareEvent => "the events of hardware: are cpu-cycles, instructions, cache-references, cache-misses, branch-instructions, branch-misses, bus-cycles, frontend-stalls and backend-stalls",
-            Self::HardwareCount => "a sample is taken after 10000 to 2147483647 events, as in hardware:cpu-cycles:1000000",
-            Self::InlineWhere => "an inlined function is probed by inline:FUNC:entry or inline:FUNC:return",
-            Self::Block => "a block of actions in `{` and `}` is expected here",
-            Self::OpenBlock => "this block is not closed by `}`",
-            Self::Setting => {
-                "this setting is unknown; there are max_map_keys, max_probes, max_strlen, missing_probes, \
-                 perf_rb_pages, print_maps_on_exit, show_debug_info and stack_mode"
-            }
-            Self::SettingValue { wanted } => return write!(f, "the value of this setting is {wanted}"),
-            Self::Address => "an address is written as in pton(\"10.0.2.15\") or pton(\"fe80::1\")",
-            Self::Family => "an address is a number of 4 bytes or an array of 4 (family 2), or an array of 16 (family 10)",
-            Self::NotAStruct => "a struct is expected here, as in offsetof(args.NAME, field)",
-            Self::ArrayLength => "the number of elements is missing here, as in u8[4]",
-            Self::CastSize { has, wants } => {
-                return write!(f, "this value has {has} bytes, and the type {wants}: cast it to an integer of that size first");
-            }
-            Self::FieldTwice => "the parts of a record have different names",
-            Self::NoPart => "the record has no part of this name",
-            Self::StackMode => "a stack is shown as bpftrace, perf or raw, as in kstack(perf, 3)",
-            Self::LateConfig => "the settings of a program come first",
-            Self::MapTwice => "this map is declared already",
-            Self::MapDeclaration => "a map is declared as let @x = hash(100);, or percpuhash(100)",
-            Self::MacroHead => "a macro is written as macro name($variable, @map, value) { … }",
-            Self::MacroTwice => "there is another macro with this name and as many parameters",
-            Self::MacroMap => "a macro uses only maps that are its parameters, as in macro name(@x) { … }",
-            Self::MacroVariable => "this macro expects a variable here, as in $x",
-            Self::MacroWithin => "a macro cannot call itself",
-            Self::Expansions { most } => {
-                return write!(f, "macros are called, and their arguments used, at most {most} times");
-            }
-            Self::Expected { sign } => return write!(f, "a `{sign}` is expected here"),
-            Self::Statement => "a statement is expected here",
-            Self::Value => "a value is expected here",
-            Self::OpenPredicate => "this predicate is not closed by a `/` before the `{`",
-            Self::Deep => "this is nested too deeply",
-            Self::DeepTuple { most } => return write!(f, "tuples and records are nested at most {most} deep"),
-            Self::NoTarget => "only a $variable and a @map can be given a value",
-            Self::Useless => "this expression has no effect",
-            Self::Meant { meant } => return write!(f, "this is unknown; did you mean `{meant}`?"),
-            Self::Word => "this word is unknown",
-            Self::Function => "this function is unknown",
-            Self::Parentheses => "this is a function: its arguments follow in parentheses, as in strlen(comm) or count()",
-            Self::Foreign { name, why } => return write!(f, "bpftrace's `{name}` is not supported: {why}"),
-            Self::ArgumentNumber => "the arguments that registers hold are arg0 to arg7",
-            Self::ArgumentAway => "arguments are available only on the entry of a function: by kprobe: without an offset",
-            Self::VariableAway => "args and locals are available at entries and instructions: by kprobe:, insn: and inline:FUNC:entry",
-            Self::NoReturnValue => "retval is available only where a function returns: by kretprobe: and return:",
-            Self::NoHit => "this is available only where code is probed, not in BEGIN, END and interval:",
-            Self::ProbeKinds => "this clause has probes of several kinds: write a clause for each kind",
-            Self::MixedTask => "-p is about hits: write a clause of its own for BEGIN, END and interval:",
-            Self::LoopRange => "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }",
-            Self::NoLoop => "this is not inside a loop",
-            Self::LoopAtHit => "only BEGIN, END and interval: can loop over a map, not the clause of a hit",
-            Self::CollectedKeys => "the number of these keys is unknown at a hit, because each CPU has its own",
-            Self::TimeFormat => "the conversions of a time are those of strftime, as in %H:%M:%S, and %f for microseconds",
-            Self::Register => "a register is x0 to x30, sp, pc or pstate, as in reg(\"x9\")",
-            Self::ArgumentCount { least, most } if least == most => {
-                return write!(f, "this function takes {}", counted(least, "argument", "arguments"));
-            }
-            Self::ArgumentCount { least, most } => {
-                return write!(f, "this function takes {least} to {most} arguments");
-            }
-            Self::Type { wanted, found } if wanted == found => return write!(f, "this is {found} of another type"),
-            Self::Type { wanted, found } => return write!(f, "this is {found}, but {wanted} is expected"),
-            Self::Types { left, right } => return write!(f, "{left} and {right} cannot be combined"),
-            Self::Formats => "the two times have different formats",
-            Self::Order => "strings, functions, probes, stacks, buffers and tuples can be compared by == and != only",
-            Self::NotAPointer => "only a pointer can be dereferenced, as in *(u32 *)arg0",
-            Self::NotLiteral => "this has to be a string literal",
-            Self::NotConstant => "this has to be a constant",
-            Self::Asserted => "the program asserts what does not hold",
-            Self::Failed => "the program refuses itself here",
-            Self::Clock => "the clocks are boot and monotonic, and both are nsecs",
-            Self::Range { least, most } => return write!(f, "this has to be from {least} to {most}"),
-            Self::Unset => "this variable is not set yet in this block",
-            Self::UnknownMap => "no statement sets this map",
-            Self::NoKey => "this map has keys: a key is missing here",
-            Self::NotAMap => "a map is expected here, as in @x",
-            Self::KeyParts { wanted: 0 } => "this map is used without keys elsewhere",
-            Self::KeyParts { wanted } => {
-                return write!(f, "the key of this map has {} elsewhere", counted(wanted, "part", "parts"));
-            }
-            Self::KeyType { wanted, found } => {
-                return write!(f, "this is {found}, but {wanted} in the key of this map elsewhere");
-            }
-            Self::MapKind => "this map is set to another type elsewhere",
-            Self::NoNumber => "the aggregation of this map is not a single number",
-            Self::AggregateAlone => "this can only be assigned to a map, as in @x = count()",
-            Self::NotAValue => "this has no value: use it as a statement",
-            Self::Bounds { most } => {
-                return write!(f, "the bounds must ascend, with at most {most} steps of 1 or more");
-            }
-            Self::Parameter { number, wanted } => {
-                return write!(f, "parameter {number} of the program has to be {wanted}");
-            }
-            Self::UnknownParameter { number } => {
-                return write!(f, "parameter {number} of the program has a name that no getopt in it has");
-            }
-            Self::ParameterDefault => "the default is written out: a number, a string, true or false",
-            Self::PositionalParameter => "the parameters of a program are $1 and so on, and $# is their number",
-            Self::ProbeParameter => "a parameter in a probe is possible only in a program in a file, run from the host",
-            Self::SeriesFunction => "the values of an interval are combined by \"avg\", \"max\", \"min\" or \"sum\"; without, the last counts",
-            Self::Conversion => "the conversions are %d %i %u %o %x %X %c %p %s %r %rx %rh and %%, with l, h, a width or flags",
-            Self::Conversions { conversions, arguments } => {
-                let conversions = counted(conversions, "conversion", "conversions");
-                let values = counted(arguments, "value follows", "values follow");
-                return write!(f, "the format has {conversions}, but {values} it");
-            }
-            Self::ConversionType { wanted, found } => {
-                return write!(f, "this is {found}, but its conversion is for {wanted}");
-            }
-            Self::Fraction => "numbers are integers, in bpftrace, too: there is no floating-point arithmetic",
-            Self::ProbeAddress => {
-                "a function is expected here, and no address; print(ksym(ADDRESS)) tells the function of an address"
-            }
-            Self::FieldName => "the name of a field is expected here",
-            Self::NoTypes => "this image has no table of types; use arg0 to arg7 and retval",
-            Self::NoSignature => "the arguments of this function are unknown; use arg0 to arg7 and retval",
-            Self::NoArgument { names } if names.nth(0).is_none() => "the function has no named arguments",
-            Self::NoArgument { names } => {
-                return write!(f, "the function has no argument of this name; it has {}", names);
-            }
-            Self::InCopy => "the variables of the inlined copy are not known at this instruction: probe another by kprobe:FUNC+OFF",
-            Self::UnknownInCopy { address, why } => return write!(f, "in the inlined copy at {address:#x}, {why}"),
-            Self::NoLocal { names } if names.nth(0).is_none() => "the function has no local variables of its own",
-            Self::NoLocal { names } => {
-                return write!(f, "no local variable of this name is in scope here; the function has {}", names);
-            }
-            Self::NoEventField { names } => return write!(f, "the event has no field of this name, but {names}"),
-            Self::NoEvent => "no static event matches this; `list-probes tracepoint:*` shows them",
-            Self::NoEventBut { meant: Described(meant) } => {
-                let (group, name) = (meant.group(), meant.name());
-                return write!(f, "no static event matches this; did you mean `tracepoint:{group}:{name}`?");
-            }
-            Self::TracepointName => "a static event is probed at tracepoint:GROUP:EVENT",
-            Self::Differs => "the functions that the probe matches have this with different types, or in too many different places",
-            Self::Unknown { why } => return why.fmt(f),
-            Self::Lost => "this part of the value is optimised out",
-            Self::KnownAtReturns => "only kretprobe: has this: at return:, the function may tail-call another, and the address of a result in memory is unknown",
-            Self::NothingReturned => "the function returns nothing, or a value that has no bytes",
-            Self::NoField { of, names } if names.nth(0).is_none() => return write!(f, "this is `{of}`, which has no fields"),
-            Self::NoField { of, names } => {
-                return write!(f, "this is `{of}`, which has no field of this name; it has {}", names);
-            }
-            Self::FieldOfEnum { of } => {
-                return write!(f, "this is `{of}`, whose fields depend on its variant: name it, as in x.Some.0");
-            }
-            Self::NotANumber { of } => return write!(f, "this is `{of}`, not a number; print it, or name a field"),
-            Self::NotShown { of } => return write!(f, "this is `{of}`, whose layout is unknown, or which is too large"),
-            Self::NotAnEnum { of } => return write!(f, "this is `{of}`, which has no variants"),
-            Self::NoVariant { of, names } => {
-                return write!(f, "`{of}` has no variant of this name; it has {}", names);
-            }
-            Self::Path => "a path names a variant to compare with, as in args.state == State::Idle",
-            Self::DamagedTypes => "the table of types of this image is damaged",
-            Self::NoSymbol => "no function has this name",
-            Self::NoAddress => "no function or static has this name",
-            Self::NoMatch => "no function matches this",
-            Self::NoMatchBut { meant } => return write!(f, "no function matches this; did you mean `{meant}`?"),
-            Self::NoInstruction => "this is past the end of the function",
-            Self::NoExit => "no function that matches this returns",
-            Self::NoInlined => "no function that matches this is inlined anywhere",
-            Self::UntoldInlined => "no instruction marks where any of these copies is entered or left",
-            Self::InlinedMemory { bytes } => {
-                return write!(f, "the table of inlined copies takes {bytes} bytes, and less memory is free");
-            }
-            Self::Line { why } => return why.fmt(f),
-            Self::LineNumber => "a line is probed by kprobe:FILE.rs:LINE, with LINE from 1, or by kprobe:FUNC:LINE, with LINE from 0",
-            Self::InlinedDamaged => "the table of inlined copies of this image is damaged",
-            Self::LongCode { most } => return write!(f, "the clause exceeds {most} operations or statements here"),
-            Self::LongExpressions { most } => {
-                return write!(
-                    f,
-                    "the clause takes more than {most} steps to check: repeat less by unroll, and nest typeof and sizeof less"
-                );
-            }
-            Self::Room { most } => return write!(f, "the values exceed {most} words of 64 bits here"),
-            Self::ExitStatus => {
-                "an exit status is 0 or from 10 to 125, as in exit(11) for exit(1): cargo xtask trace has 1 to 9 itself, and shells the higher ones"
-            }
-            Self::Many { most } => return write!(f, "there can be at most {most} of these"),
-        })
-    }
+    } = "there can be at most {most} of these";
 }
 
 impl core::error::Error for Problem {}
