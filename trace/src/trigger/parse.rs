@@ -125,47 +125,37 @@ impl Request {
             })?;
             return Ok(Self { remove, kind: TriggerKind::Histogram(definition), count: None, filter });
         }
-        let kind = match name {
-            "stacktrace" => TriggerKind::Stacktrace,
-            "snapshot" => TriggerKind::Snapshot,
-            "traceon" | "traceoff" => TriggerKind::Tracing { on: name == "traceon" },
+        let (kind, (count, filter)) = match name {
+            "stacktrace" => (TriggerKind::Stacktrace, split_count(parameters)),
+            "snapshot" => (TriggerKind::Snapshot, split_count(parameters)),
+            "traceon" | "traceoff" => (TriggerKind::Tracing { on: name == "traceon" }, split_count(parameters)),
             "enable_event" | "disable_event" | "enable_hist" | "disable_hist" => {
-                return Self::on_event(name, remove, parameters.ok_or(Error::Invalid)?, &parse);
+                on_event(name, parameters.ok_or(Error::Invalid)?)?
             }
             _ => return Err(Error::Invalid),
         };
         if remove {
             return Ok(Self { remove, kind, count: None, filter: None });
         }
-        let (count, filter) = match parameters {
-            Some(parameters) if is_count(parameters) => split_word(parameters),
-            filter => ("", filter),
-        };
-        let count = if count.is_empty() { None } else { parse_count(count)? };
+        let count = count.map_or(Ok(None), parse_count)?;
         Ok(Self { remove, kind, count, filter: filter.map(after_if).transpose()?.map(parse).transpose()? })
     }
+}
 
-    /// Parses the parameters of the trigger `name`, which acts on another event.
-    fn on_event(
-        name: &str,
-        remove: bool,
-        parameters: &str,
-        parse: &dyn Fn(&str) -> Result<Filter, Error>,
-    ) -> Result<Self, Error> {
-        let (target, filter) = split_word(parameters);
-        let mut parts = target.splitn(3, ':');
-        let (Some(group), Some(event)) = (parts.next(), parts.next()) else { return Err(Error::Invalid) };
-        let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
-        let kind = match name {
-            "enable_event" | "disable_event" => TriggerKind::Event { on: name == "enable_event", group, event },
-            _ => TriggerKind::Histograms { on: name == "enable_hist", group, event },
-        };
-        if remove {
-            return Ok(Self { remove, kind, count: None, filter: None });
-        }
-        let count = parts.next().map_or(Ok(None), parse_count)?;
-        Ok(Self { remove, kind, count, filter: filter.map(after_if).transpose()?.map(parse).transpose()? })
-    }
+/// The count of a trigger, and its filter with the word `if`.
+type Limits<'a> = (Option<&'a str>, Option<&'a str>);
+
+/// Splits the parameters of the trigger `name`, which acts on another event.
+fn on_event<'a>(name: &str, parameters: &'a str) -> Result<(TriggerKind, Limits<'a>), Error> {
+    let (target, filter) = split_word(parameters);
+    let mut parts = target.splitn(3, ':');
+    let (Some(group), Some(event)) = (parts.next(), parts.next()) else { return Err(Error::Invalid) };
+    let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
+    let kind = match name {
+        "enable_event" | "disable_event" => TriggerKind::Event { on: name == "enable_event", group, event },
+        _ => TriggerKind::Histograms { on: name == "enable_hist", group, event },
+    };
+    Ok((kind, (parts.next(), filter)))
 }
 
 /// The parts of a line that is written to a file `trigger`. As in Linux, blanks can take the place of the first `:`.
@@ -198,10 +188,15 @@ fn is_space(character: char) -> bool {
     character.is_ascii_whitespace()
 }
 
-/// Whether the parameters begin with a count. Otherwise they are only a filter.
-fn is_count(parameters: &str) -> bool {
-    let (word, _) = split_word(parameters);
-    word.starts_with(|first: char| first.is_ascii_digit()) || word.starts_with(COUNT) || word == UNLIMITED
+/// Splits the parameters of a trigger that acts on its own event. They may begin with a count.
+fn split_count(parameters: Option<&str>) -> Limits<'_> {
+    let is_count = |word: &str| {
+        word.starts_with(|first: char| first.is_ascii_digit()) || word.starts_with(COUNT) || word == UNLIMITED
+    };
+    match parameters.map(split_word) {
+        Some((word, filter)) if is_count(word) => (Some(word), filter),
+        _ => (None, parameters),
+    }
 }
 
 /// Splits off the first word. Returns it, and the text after it, if there is any.
@@ -256,16 +251,23 @@ fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
 impl TriggerKind {
     /// Returns the beginning of the text of such a trigger.
     pub(super) fn name(&self) -> Name<'_> {
+        self.name_as(false)
+    }
+
+    /// Returns the beginning of the text of such a trigger, or of the trigger that does the opposite, if there is one.
+    fn name_as(&self, is_opposite: bool) -> Name<'_> {
+        let choose = |on: bool, enabled, disabled| if on == is_opposite { disabled } else { enabled };
         match self {
             Self::Histogram(_) => Name("hist", None),
             Self::Stacktrace => Name("stacktrace", None),
             Self::Snapshot => Name("snapshot", None),
-            Self::Tracing { on: true } => Name("traceon", None),
-            Self::Tracing { on: false } => Name("traceoff", None),
-            Self::Event { on: true, group, event } => Name("enable_event", Some((group, event))),
-            Self::Event { on: false, group, event } => Name("disable_event", Some((group, event))),
-            Self::Histograms { on: true, group, event } => Name("enable_hist", Some((group, event))),
-            Self::Histograms { on: false, group, event } => Name("disable_hist", Some((group, event))),
+            Self::Tracing { on } => Name(choose(*on, "traceon", "traceoff"), None),
+            Self::Event { on, group, event } => {
+                Name(choose(*on, "enable_event", "disable_event"), Some((group, event)))
+            }
+            Self::Histograms { on, group, event } => {
+                Name(choose(*on, "enable_hist", "disable_hist"), Some((group, event)))
+            }
         }
     }
 
@@ -280,15 +282,8 @@ impl TriggerKind {
 
     /// Returns the beginning of the text of the trigger that does the opposite; `None` if there is none.
     pub(super) fn opposite(&self) -> Option<Name<'_>> {
-        match self {
-            Self::Histogram(_) | Self::Stacktrace | Self::Snapshot => None,
-            Self::Tracing { on: true } => Some(Name("traceoff", None)),
-            Self::Tracing { on: false } => Some(Name("traceon", None)),
-            Self::Event { on: true, group, event } => Some(Name("disable_event", Some((group, event)))),
-            Self::Event { on: false, group, event } => Some(Name("enable_event", Some((group, event)))),
-            Self::Histograms { on: true, group, event } => Some(Name("disable_hist", Some((group, event)))),
-            Self::Histograms { on: false, group, event } => Some(Name("enable_hist", Some((group, event)))),
-        }
+        let has_opposite = matches!(self, Self::Tracing { .. } | Self::Event { .. } | Self::Histograms { .. });
+        has_opposite.then(|| self.name_as(true))
     }
 }
 
