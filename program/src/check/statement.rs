@@ -17,6 +17,15 @@ use crate::syntax::{
 /// The maximum number of repetitions of `unroll`.
 const UNROLL_MAX: u64 = 100;
 
+/// A branch of a condition.
+#[derive(Clone, Copy)]
+enum Branch<'a> {
+    /// The statements of an `if` or of an `else`, which may be missing.
+    Block(&'a [Statement]),
+    /// An operand of a `?:` without a value.
+    Effect(&'a Expression),
+}
+
 impl<'c, 's> Clause<'c, 's> {
     /// Compiles a clause to ops.
     pub fn compile(checker: &'c mut Checker<'s>, clause: &syntax::Clause) -> Result<Vec<Op>, Error> {
@@ -46,22 +55,29 @@ impl<'c, 's> Clause<'c, 's> {
     /// Compiles the statements of a block. Its variables stay visible afterwards.
     pub fn statements(&mut self, body: &[Statement]) -> Result<(), Error> {
         for statement in body {
-            self.go_on(statement.span)?;
-            (self.guessed, self.asked) = (false, false);
-            self.fuel = self.fuel.checked_sub(1).ok_or(statement.span.error(Problem::LongCode { most: OPS_MAX }))?;
-            let kept = self.free;
-            let count = self.variables.len();
-            match self.statement(statement) {
-                Err(error) if self.ends_with(&error) => return Err(error),
-                Err(_) => self.variables.truncate(count),
-                Ok(()) => {}
-            }
-            // A new variable takes the place of the first value of its statement.
-            self.free = match self.variables.get(count) {
-                Some(Named { variable, .. }) => usize::from(variable.at.0) + usize::from(variable.of.words()),
-                None => kept,
-            };
+            self.attempt(statement.span, |clause| clause.statement(statement))?;
         }
+        Ok(())
+    }
+
+    /// Compiles a statement by `compile`. While types are learned, an error in it does not end the search: the code
+    /// after it may tell the type that it lacks.
+    fn attempt(&mut self, span: Span, compile: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        self.go_on(span)?;
+        (self.guessed, self.asked) = (false, false);
+        self.fuel = self.fuel.checked_sub(1).ok_or(span.error(Problem::LongCode { most: OPS_MAX }))?;
+        let kept = self.free;
+        let count = self.variables.len();
+        match compile(self) {
+            Err(error) if self.ends_with(&error) => return Err(error),
+            Err(_) => self.variables.truncate(count),
+            Ok(()) => {}
+        }
+        // A new variable takes the place of the first value of its statement.
+        self.free = match self.variables.get(count) {
+            Some(Named { variable, .. }) => usize::from(variable.at.0) + usize::from(variable.of.words()),
+            None => kept,
+        };
         Ok(())
     }
 
@@ -76,25 +92,7 @@ impl<'c, 's> Clause<'c, 's> {
             StatementForm::Do(value) => self.effect(value),
             StatementForm::Discard(value) => self.value(value).map(drop),
             StatementForm::If { condition, then, otherwise } => {
-                let mut exits = Vec::new();
-                let kept = self.free;
-                let known = self.test(condition, false, &mut exits)?;
-                self.free = kept;
-                if let Some(truth) = known {
-                    let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
-                    self.learn_unreached(|clause| clause.block(other))?;
-                    return self.block(taken);
-                }
-                self.block(then)?;
-                if otherwise.is_empty() {
-                    self.land(&exits);
-                    return Ok(());
-                }
-                let end = self.jump(span)?;
-                self.land(&exits);
-                self.block(otherwise)?;
-                self.land(&[end]);
-                Ok(())
+                self.if_else(condition, Branch::Block(then), Branch::Block(otherwise), span)
             }
             StatementForm::Unroll { count, body } => {
                 let value = self.value(count)?;
@@ -142,65 +140,59 @@ impl<'c, 's> Clause<'c, 's> {
                 Ok(())
             }
             ExpressionForm::Choice { condition, then, otherwise } => {
-                self.effect_of_either(condition, then, otherwise, expression.span)
+                self.if_else(condition, Branch::Effect(then), Branch::Effect(otherwise), expression.span)
             }
             _ => self.value(expression).map(drop),
         }
     }
 
-    /// Compiles a `?:` for the effect of the expression that is selected.
+    /// Compiles an `if`, or a `?:` for its effect.
     #[inline(never)]
-    fn effect_of_either(
+    fn if_else(
         &mut self,
         condition: &Expression,
-        then: &Expression,
-        otherwise: &Expression,
+        then: Branch<'_>,
+        otherwise: Branch<'_>,
         span: Span,
     ) -> Result<(), Error> {
         let (mut exits, kept) = (Vec::new(), self.free);
         (self.guessed, self.asked) = (false, false);
         let known = self.test(condition, false, &mut exits)?;
         self.free = kept;
-        self.guessed = false;
         if let Some(truth) = known {
             let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
-            self.learn_unreached(|clause| clause.effect(other))?;
-            self.guessed = false;
-            return self.effect_of_branch(taken);
+            self.learn_unreached(other)?;
+            return self.compile_branch(taken);
         }
-        self.effect_of_branch(then)?;
+        self.compile_branch(then)?;
+        if let Branch::Block([]) = otherwise {
+            self.land(&exits);
+            return Ok(());
+        }
         let end = self.jump(span)?;
         self.land(&exits);
-        (self.free, self.guessed) = (kept, false);
-        self.effect_of_branch(otherwise)?;
+        self.compile_branch(otherwise)?;
         self.land(&[end]);
         Ok(())
     }
 
-    /// Compiles a branch for its effect. While types are learned, an error in it does not end the search: the code after
-    /// it may tell the type that it lacks.
-    fn effect_of_branch(&mut self, branch: &Expression) -> Result<(), Error> {
-        let variables = self.variables.len();
-        match self.effect(branch) {
-            Err(error) if self.ends_with(&error) => Err(error),
-            Err(_) => {
-                self.variables.truncate(variables);
-                Ok(())
-            }
-            Ok(()) => Ok(()),
+    fn compile_branch(&mut self, branch: Branch<'_>) -> Result<(), Error> {
+        match branch {
+            Branch::Block(body) => self.block(body),
+            Branch::Effect(value) => self.attempt(value.span, |clause| clause.effect(value)),
         }
     }
 
-    /// Calls `compile` for code that a known condition leaves out, to learn the types that other code leaves open. The
-    /// code tells nothing if the condition asks about a type.
-    fn learn_unreached(&mut self, compile: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+    /// Compiles the branch that a known condition leaves out, to learn the types that other code leaves open. The branch
+    /// tells nothing if the condition asks about a type.
+    fn learn_unreached(&mut self, branch: Branch<'_>) -> Result<(), Error> {
         if !self.checker.is_learning() || self.asked {
             return Ok(());
         }
         let variables = self.variables.len();
         let outcome = self.unreached(|clause| match clause.checker.stage {
             // Only after the earlier stages is it known which types other code leaves open.
-            Stage::UnreachedVariables | Stage::UnreachedMaps => compile(clause),
+            Stage::UnreachedVariables | Stage::UnreachedMaps => clause.compile_branch(branch),
             _ => Ok(()),
         });
         self.variables.truncate(variables);
