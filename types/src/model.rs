@@ -106,6 +106,20 @@ pub enum ValuePlace {
     Unknown(Unknown),
 }
 
+impl ValuePlace {
+    /// Returns the part in words that has all of the `bytes` bytes at `offset` of the value; `None` if no part has.
+    #[must_use]
+    pub fn part(&self, offset: u64, bytes: u64) -> Option<ValuePart> {
+        let &Self::Words { first, second } = self else { return None };
+        let end = offset.saturating_add(bytes);
+        let has = |part: &ValuePart| {
+            let start = u64::from(part.offset);
+            start <= offset && end <= start + u64::from(part.bytes)
+        };
+        [Some(first), second].into_iter().flatten().find(has)
+    }
+}
+
 /// Why the location of a value is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unknown {

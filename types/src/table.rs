@@ -114,6 +114,14 @@ pub struct Type<'a> {
     pub kind: TypeKind<TypeId, Members<'a>, Variants<'a>, Enumerators<'a>>,
 }
 
+impl Type<'_> {
+    /// Whether the type is an integer of one byte, as the elements of a C string are.
+    #[must_use]
+    pub fn is_byte(&self) -> bool {
+        self.size == 1 && matches!(self.kind, TypeKind::Integer { .. })
+    }
+}
+
 /// A member of a struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
@@ -464,6 +472,14 @@ impl<'a> Types<'a> {
         let (line, more) = (rest.word()?, rest.word()?);
         line.checked_add(more)?;
         Some(Declaration { file, line, more })
+    }
+
+    /// Returns the member of a struct that has bytes, if there is exactly one.
+    #[must_use]
+    pub fn only_member(&self, of: &Type<'a>) -> Option<Member<'a>> {
+        let TypeKind::Struct { members, .. } = of.kind.clone() else { return None };
+        let mut sized = members.filter(|member| self.get(member.of).is_some_and(|member| member.size > 0));
+        sized.next().filter(|_| sized.next().is_none())
     }
 
     /// Returns a type; `None` if it does not exist.

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use kprobes_types::{Type as RustType, TypeKind};
+use kprobes_types::TypeKind;
 use kprobes_vm::ir::{Arithmetic, Op, Operand, Type, Word};
 
 use super::call::written;
@@ -118,8 +118,7 @@ impl Clause<'_, '_> {
         for _ in 0..STEPS_MAX {
             value = match self.rust(value.of, span)?.kind {
                 TypeKind::Array { element, count } => {
-                    let is_byte =
-                        matches!(self.rust(element, span)?, RustType { size: 1, kind: TypeKind::Integer { .. }, .. });
+                    let is_byte = self.rust(element, span)?.is_byte();
                     return Ok(is_byte.then_some((value.spot, count)));
                 }
                 TypeKind::Struct { members, .. } => {

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use kprobes_types::{Source, ValuePart, ValuePlace};
+use kprobes_types::{Source, ValuePlace};
 use kprobes_vm::ir::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
 
 use super::clause::Clause;
@@ -146,14 +146,9 @@ impl Clause<'_, '_> {
             ValuePlace::Constant(value) => Value::constant(value.checked_shr(8 * offset as u32).unwrap_or(0), false),
             ValuePlace::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
             ValuePlace::Nothing | ValuePlace::At(_) | ValuePlace::Memory { .. } => Value::constant(0, false),
-            ValuePlace::Words { first, second } => {
-                let end = offset.saturating_add(bytes.into());
-                let has = |part: &ValuePart| {
-                    u64::from(part.offset) <= offset && end <= u64::from(part.offset) + u64::from(part.bytes)
-                };
-                let part = [Some(first), second].into_iter().flatten().find(has);
+            ValuePlace::Words { .. } => {
                 // Bytes that span two parts cannot be loaded.
-                let part = part.ok_or(span.error(Problem::Lost))?;
+                let part = place.part(offset, bytes.into()).ok_or(span.error(Problem::Lost))?;
                 let distance = offset - u64::from(part.offset);
                 if let Source::Memory { register, offset } = part.source {
                     return self.load(Spot::Passed(ValuePlace::Memory { register, offset }, distance), bytes, of, span);

@@ -141,17 +141,13 @@ impl Clause<'_, '_> {
         for _ in 0..STEPS_MAX {
             let of = self.rust(value.of, span)?;
             match of.kind {
-                TypeKind::Struct { mut members, .. } => {
+                TypeKind::Struct { ref members, .. } => {
                     if let Some(member) = members.clone().find(|member| member.name == name) {
                         return Ok(RustPlace { of: member.of, spot: value.spot.at(member.offset.into()) });
                     }
                     let types = self.types(span)?;
                     let problem = span.error(Problem::NoField { of: of.name, names: Listed::Fields(types, value.of) });
-                    let has_bytes = |member: &kprobes_types::Member<'static>| {
-                        types.get(member.of).is_some_and(|member| member.size > 0)
-                    };
-                    let only = members.find(has_bytes).filter(|_| !members.any(|member| has_bytes(&member)));
-                    let only = only.ok_or(problem)?;
+                    let only = types.only_member(&of).ok_or(problem)?;
                     // In a struct with one field that has bytes, fields are looked up in that field, too. A field that
                     // has no fields itself is reported for the struct.
                     let inner = self.rust(only.of, span)?;
@@ -281,12 +277,8 @@ impl Clause<'_, '_> {
                 TypeKind::Sequence { is_text: true, .. } => {
                     return self.sequence_text(value, None, span)?.ok_or(no_number);
                 }
-                TypeKind::Struct { mut members, .. } => {
-                    let types = self.types(span)?;
-                    let has_bytes =
-                        |member: &kprobes_types::Member<'static>| types.get(member.of).is_some_and(|of| of.size > 0);
-                    let only = members.find(has_bytes).filter(|_| !members.any(|member| has_bytes(&member)));
-                    let only = only.ok_or(no_number)?;
+                TypeKind::Struct { .. } => {
+                    let only = self.types(span)?.only_member(&of).ok_or(no_number)?;
                     // A field that is no number is reported for the whole struct.
                     if let TypeKind::Variants { .. } | TypeKind::Array { .. } | TypeKind::Unit | TypeKind::Opaque =
                         self.rust(only.of, span)?.kind
@@ -307,17 +299,14 @@ impl Clause<'_, '_> {
         let of = self.rust(value.of, span)?;
         Ok(match of.kind {
             TypeKind::Sequence { element, is_text, data, length } => {
-                let is_bytes = is_text
-                    || matches!(self.rust(element, span)?, RustType { size: 1, kind: TypeKind::Integer { .. }, .. });
-                if !is_bytes {
+                if !is_text && !self.rust(element, span)?.is_byte() {
                     return Ok(None);
                 }
                 let data = self.load(value.spot.at(data.into()), 8, UNSIGNED, span)?;
                 Some((data.at, self.load(value.spot.at(length.into()), 8, UNSIGNED, span)?.at))
             }
             TypeKind::Array { element, count } => {
-                let is_bytes =
-                    matches!(self.rust(element, span)?, RustType { size: 1, kind: TypeKind::Integer { .. }, .. });
+                let is_bytes = self.rust(element, span)?.is_byte();
                 match self.in_memory(value.spot, span)? {
                     Some((base, offset)) if is_bytes => {
                         let at = self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at;

@@ -382,12 +382,8 @@ impl<'a> Signature<'a> {
     ) -> Result<(Source, u8), ArgumentError> {
         let no = |reason: &dyn fmt::Display| ArgumentError::new(Problem::NoArgumentOfName, named.at, reason);
         match place {
-            ValuePlace::Words { first, second } => {
-                let end = offset.saturating_add(bytes);
-                let has = |part: &kprobes_types::ValuePart| {
-                    u64::from(part.offset) <= offset && end <= u64::from(part.offset) + u64::from(part.bytes)
-                };
-                let part = [Some(first), second].into_iter().flatten().find(has);
+            ValuePlace::Words { .. } => {
+                let part = place.part(offset, bytes);
                 let part = part.ok_or_else(|| no(&"this part of the value is optimised out"))?;
                 let bit = 8 * (offset - u64::from(part.offset)) as u8;
                 Ok((self.source(part.source, named.argument.is_some(), named.at, kept)?, bit))
@@ -430,13 +426,6 @@ impl<'a> Signature<'a> {
         })
     }
 
-    /// Returns the member of a struct that has a size, if there is exactly one.
-    fn only(&self, of: &Rust<'a>) -> Option<kprobes_types::Member<'a>> {
-        let Shape::Struct { members, .. } = of.kind.clone() else { return None };
-        let mut sized = members.filter(|member| self.types.get(member.of).is_some_and(|member| member.size > 0));
-        sized.next().filter(|_| sized.next().is_none())
-    }
-
     /// Locates the field of this name, in the value or in what the value leads to.
     fn field(
         &self,
@@ -459,7 +448,7 @@ impl<'a> Signature<'a> {
                         return Ok(Value { of: member.of, spot: spot.at(member.offset.into()) });
                     }
                     let names = Names(members.map(|member| member.name));
-                    let inner = self.only(&shape).ok_or_else(|| no_field(&names))?;
+                    let inner = self.types.only_member(&shape).ok_or_else(|| no_field(&names))?;
                     let is_way = |of: Rust<'_>| {
                         matches!(of.kind, Shape::Struct { .. } | Shape::Pointer { .. } | Shape::Wrapper { .. })
                     };
@@ -546,7 +535,7 @@ impl<'a> Signature<'a> {
                 Shape::Sequence { is_text: true, data, length, .. } => {
                     return Ok(Scalar::Text(spot.copy()?.at(data.into()), spot.at(length.into())));
                 }
-                Shape::Struct { .. } => match self.only(&shape) {
+                Shape::Struct { .. } => match self.types.only_member(&shape) {
                     Some(inner) => {
                         (of, spot) = (inner.of, spot.at(inner.offset.into()));
                         continue;
@@ -680,7 +669,7 @@ impl<'a> Signature<'a> {
 
     /// Whether a type is a byte, the element of a C string.
     fn is_byte(&self, of: TypeId) -> bool {
-        self.types.get(of).is_some_and(|of| of.size == 1 && matches!(of.kind, Shape::Integer { .. }))
+        self.types.get(of).is_some_and(|of| of.is_byte())
     }
 
     /// Returns the source and the reads that yield the first `bytes` bytes at `spot`, from the lowest bit of the result
