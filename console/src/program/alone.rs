@@ -19,7 +19,7 @@ const NAP: Duration = Duration::from_millis(20);
 /// Runs once each clause of `shared` whose probe satisfies `wanted`, in the order of the text.
 pub(super) fn run(shared: &Shared, wanted: impl Fn(&Probe) -> bool) {
     for &(clause, name) in &shared.alone {
-        if shared.probe(name).is_some_and(&wanted) {
+        if shared.named_probe(name).is_some_and(&wanted) {
             run_masked(shared, clause, name);
         }
     }
@@ -55,7 +55,7 @@ pub(super) enum Intervals {
 /// There is no memory for the list of clauses, or for the task.
 pub(super) fn start_intervals(shared: &Arc<Shared>) -> Result<Intervals, OutOfMemory> {
     let now = time::nanoseconds();
-    let interval = |&(clause, name): &(usize, usize)| match shared.probe(name) {
+    let interval = |&(clause, name): &(usize, usize)| match shared.named_probe(name) {
         Some(Probe::Interval { count, unit }) => {
             let period = unit.period(*count)?;
             Some(Interval { clause, name, period, next: now.saturating_add(period) })

@@ -1,26 +1,14 @@
 //! Names for reports, from the tables of the image and from the program.
 
-use alloc::string::String;
 use core::fmt::{self, Write};
 
 use kprobes_program::report::Names;
-use kprobes_program::syntax::Probe;
 use kprobes_types::Types;
 
-use super::watchpoints::Watchpoints;
+use super::shared::Shared;
 use crate::{symbol, types};
 
-/// The functions of the image, and the probes of a program.
-pub(super) struct ProgramNames<'a> {
-    /// The probes in the order of their numbers, which count from 1.
-    pub probes: &'a [Probe],
-    /// The values of the functions whose copies are probed, and of the functions that contain the copies, with their
-    /// names, in ascending order of the values.
-    pub inlined: &'a [(u64, String)],
-    pub watchpoints: &'a Watchpoints,
-}
-
-impl Names for ProgramNames<'_> {
+impl Names for Shared {
     fn symbol(&self, address: u64) -> Option<(&str, u64)> {
         let found = self.inlined.binary_search_by_key(&address, |&(known, _)| known).ok();
         let inlined = found.and_then(|found| self.inlined.get(found)).map(|(_, name)| (name.as_str(), address));
@@ -40,7 +28,7 @@ impl Names for ProgramNames<'_> {
     }
 
     fn probe(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
-        match (number as usize).checked_sub(1).and_then(|place| self.probes.get(place)) {
+        match self.named_probe(number as usize) {
             Some(probe) => write!(out, "{probe}"),
             None => write!(out, "{number}"),
         }

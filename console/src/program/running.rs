@@ -562,7 +562,7 @@ impl DetachedProgram {
         // `drain` returns true at the record of an `exit()`. CPUs that had not seen the exit yet may have written
         // output after it.
         while shared.drain(out)? {}
-        report::write_maps(&shared.program, &shared.store, &shared.program_names(), &host::masked, shared.format, out)?;
+        report::write_maps(&shared.program, &shared.store, &**shared, &host::masked, shared.format, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Kretprobe { .. }));
         const OF_CALLS: &str = ", too many calls of the function were in progress, or a call did not return";
         let or = if keeps_calls { OF_CALLS } else { "" };

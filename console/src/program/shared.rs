@@ -10,7 +10,6 @@ use kprobes_program::report::{self, OutputFormat};
 use kprobes_program::syntax::Probe;
 use kprobes_vm::maps::Store;
 
-use super::names::ProgramNames;
 use super::places::SampledClause;
 use super::watchpoints::{Functions, Watchpoints};
 use crate::host;
@@ -63,13 +62,8 @@ impl Shared {
     }
 
     /// Returns the probe whose name has this number.
-    pub(super) fn probe(&self, name: usize) -> Option<&Probe> {
+    pub(super) fn named_probe(&self, name: usize) -> Option<&Probe> {
         self.names.get(name.checked_sub(1)?)
-    }
-
-    /// Returns the names for the program's output.
-    pub(super) fn program_names(&self) -> ProgramNames<'_> {
-        ProgramNames { probes: &self.names, inlined: &self.inlined, watchpoints: &self.watchpoints }
     }
 
     /// Writes the output since the last call, and carries out the actions on maps that it requests. Returns whether the
@@ -82,7 +76,7 @@ impl Shared {
         if self.reading.swap(true, Ordering::Acquire) {
             return Ok(false);
         }
-        let outcome = report::drain(&self.program, &self.store, &self.program_names(), &host::masked, self.format, out);
+        let outcome = report::drain(&self.program, &self.store, self, &host::masked, self.format, out);
         self.reading.store(false, Ordering::Release);
         outcome
     }
