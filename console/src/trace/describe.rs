@@ -62,19 +62,29 @@ impl Notes {
 
 /// Returns whether [`describe`] writes more than the number of probes.
 fn has_remarks(program: &RunningProgram) -> bool {
-    program.refused().next().is_some()
-        || !program.refused_instructions().is_empty()
-        || program.untold() > 0
-        || program.unmasked_only().is_some()
-        || !program.warnings().is_empty()
-        || !program.interpreted().is_empty()
+    /// Fails at the first character.
+    struct Nothing;
+
+    impl Write for Nothing {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            if text.is_empty() { Ok(()) } else { Err(fmt::Error) }
+        }
+    }
+
+    describe_refused(program, &mut Nothing).and_then(|()| describe_rest(program, &mut Nothing)).is_err()
 }
 
-/// Writes the number of probes on the first line, with the functions and instructions that cannot be probed. Further
-/// lines tell about copies that are not probed, code that is not sampled, the warnings of the program, and clauses that
-/// are interpreted.
+/// Writes the number of probes on the first line, with the functions and instructions that cannot be probed, and then
+/// the further lines.
 fn describe(program: &RunningProgram, out: &mut dyn Write) -> fmt::Result {
     write!(out, "{}", counted(program.probes(), "probe", "probes"))?;
+    describe_refused(program, out)?;
+    writeln!(out)?;
+    describe_rest(program, out)
+}
+
+/// Writes the functions and the instructions that cannot be probed, after the number of probes.
+fn describe_refused(program: &RunningProgram, out: &mut dyn Write) -> fmt::Result {
     let mut functions = program.refused();
     match (functions.next(), functions.count()) {
         (None, _) => {}
@@ -100,7 +110,12 @@ fn describe(program: &RunningProgram, out: &mut dyn Write) -> fmt::Result {
             place(first)
         )?,
     }
-    writeln!(out)?;
+    Ok(())
+}
+
+/// Writes lines about copies that are not probed, code that is not sampled, the warnings of the program, and clauses
+/// that are interpreted.
+fn describe_rest(program: &RunningProgram, out: &mut dyn Write) -> fmt::Result {
     match program.untold() {
         0 => {}
         1 => writeln!(out, "1 inlined copy is not probed: no instruction marks where it is entered or left")?,
