@@ -83,6 +83,8 @@ extern crate std;
 
 mod brackets;
 pub mod distance;
+#[doc(hidden)]
+pub mod frame;
 mod glob;
 pub mod image;
 mod inlined;
@@ -91,8 +93,7 @@ mod table;
 #[cfg(any(test, feature = "write"))]
 mod write;
 
-use crc::{CRC_32_ISO_HDLC, Crc};
-
+pub use frame::Defect;
 pub use glob::{glob_match, glob_match_chars};
 pub use inlined::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
 pub use table::{Symbol, SymbolError, SymbolTable};
@@ -106,19 +107,11 @@ pub use {
     glob::{Unit, class_match_chars, glob_match_units},
 };
 
-/// The checksum of appended tables, CRC-32 (IEEE 802.3), by which a reader notices a table that was cut or overwritten
-/// on its way to the machine.
-#[doc(hidden)]
-pub static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// The first bytes of a table.
 const MAGIC: [u8; 8] = *b"kprobsym";
 /// The version of the format that this crate writes and reads.
 const VERSION: u32 = 5;
-/// The alignment of a table, in bytes.
-const ALIGNMENT: usize = 4;
 /// The size of the header in words of four bytes.
 const HEADER_WORDS: usize = 14;
 /// The size of the header in bytes.
 const HEADER_BYTES: usize = 4 * HEADER_WORDS;
-/// The offset of the first byte that the checksum covers: after the magic and the checksum itself.
-const CHECKED_FROM: usize = 12;

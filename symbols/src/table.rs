@@ -6,8 +6,9 @@ use core::{fmt, str};
 
 use zerocopy::FromBytes;
 
+use crate::frame::{self, Defect};
 use crate::inlined::{InlinedCopies, InlinedError, Packed};
-use crate::{ALIGNMENT, CHECKED_FROM, CHECKSUM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION};
+use crate::{HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION};
 
 /// A word of the table as it is in memory: little-endian.
 type Word = u32;
@@ -26,63 +27,28 @@ pub struct Symbol<'a> {
 /// Why bytes are not a symbol table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymbolError {
-    /// There are fewer bytes than the table or its header needs.
-    Truncated {
-        /// The number of bytes needed.
-        needed: usize,
-        /// The number of bytes present.
-        present: usize,
-    },
-    /// The bytes are not aligned as a table.
-    Misaligned {
-        /// The virtual address, which is not a multiple of 4.
-        address: usize,
-    },
     /// The bytes do not begin with the magic of a table.
     Magic,
-    /// The reader does not know this version.
-    Version {
-        /// The version in the header.
-        found: u32,
-    },
-    /// The bytes differ from those that were written.
-    Checksum {
-        /// The checksum in the header.
-        expected: u32,
-        /// The checksum of the bytes.
-        found: u32,
-    },
-    /// The checksum is right, but this part contradicts the format.
-    Inconsistent {
-        /// The part, as a noun.
-        part: &'static str,
-    },
+    /// They begin like a table, but it has this defect.
+    Defect(Defect),
 }
 
 impl fmt::Display for SymbolError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated { needed, present } => {
-                write!(out, "the symbol table is truncated: it needs {needed} bytes, and {present} are present")
-            }
-            Self::Misaligned { address } => {
-                write!(out, "the symbol table is at {address:#x}, which is not a multiple of {ALIGNMENT}")
-            }
             Self::Magic => write!(out, "there is no symbol table: `cargo kprobes image KERNEL` fills it in"),
-            Self::Version { found } => {
-                write!(out, "the symbol table has version {found}, and only version {VERSION} is supported")
-            }
-            Self::Checksum { expected, found } => {
-                write!(out, "the symbol table is damaged: its checksum is {found:#010x} instead of {expected:#010x}")
-            }
-            Self::Inconsistent { part } => {
-                write!(out, "the symbol table is inconsistent: {part}")
-            }
+            Self::Defect(defect) => write!(out, "the symbol table {defect}"),
         }
     }
 }
 
 impl core::error::Error for SymbolError {}
+
+impl From<Defect> for SymbolError {
+    fn from(defect: Defect) -> Self {
+        Self::Defect(defect)
+    }
+}
 
 /// A symbol table, read in place.
 #[derive(Clone, Copy, Debug)]
@@ -137,49 +103,20 @@ impl<'a> SymbolTable<'a> {
     /// Fails if the bytes are not a complete, aligned, intact and consistent table. Everything except the inlined
     /// copies is checked here.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, SymbolError> {
-        let truncated = |needed| SymbolError::Truncated { needed, present: bytes.len() };
-        let (words, _) = bytes.as_chunks::<4>();
-        let (header, _) = words.split_first_chunk::<HEADER_WORDS>().ok_or(truncated(HEADER_BYTES))?;
-        let header = header.map(u32::from_le_bytes);
-        let [
-            _,
-            _,
-            checksum,
-            version,
-            length,
-            functions,
-            base_low,
-            base_high,
-            inlined,
-            inlined_at,
-            unpacked,
-            statics,
-            data,
-            survey,
-        ] = header;
-        if !bytes.starts_with(&MAGIC) {
+        if bytes.get(..MAGIC.len()).is_some_and(|start| start != MAGIC) {
             return Err(SymbolError::Magic);
         }
-        if version != VERSION {
-            return Err(SymbolError::Version { found: version });
-        }
-        let bytes = bytes.get(..length as usize).ok_or(truncated(length as usize))?;
-        if !bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
-            return Err(SymbolError::Misaligned { address: bytes.as_ptr().addr() });
-        }
-        let checked = bytes.get(CHECKED_FROM..).ok_or(SymbolError::Inconsistent { part: "its length" })?;
-        let found = CHECKSUM.checksum(checked);
-        if found != checksum {
-            return Err(SymbolError::Checksum { expected: checksum, found });
-        }
+        let (header, bytes) = frame::open::<HEADER_WORDS>(bytes, VERSION)?;
+        let [_, _, _, _, length, functions, base_low, base_high, inlined, inlined_at, unpacked, statics, data, survey] =
+            header;
         let base = u64::from(base_low) | u64::from(base_high) << 32;
         let (bytes, copies) = bytes
             .split_at_checked(inlined_at as usize)
-            .ok_or(SymbolError::Inconsistent { part: "its start of inlined copies" })?;
+            .ok_or(Defect::Inconsistent { part: "its start of inlined copies" })?;
         let inlined = Packed { base, count: inlined as usize, length: unpacked as usize, bytes: copies };
         let table = Self::split(bytes, [functions, statics, data, survey].map(|number| number as usize), base, inlined)
             .map(|table| Self { length: length as usize, ..table })
-            .ok_or(SymbolError::Inconsistent { part: "its number of symbols" })?;
+            .ok_or(Defect::Inconsistent { part: "its number of symbols" })?;
         table.functions.check()?;
         table.statics.check()?;
         table.data.check()?;
@@ -283,7 +220,7 @@ impl<'a> SymbolTable<'a> {
 
 impl Ranges<'_> {
     /// Checks that the ranges are in order, do not touch, and end within the address space.
-    fn check(&self) -> Result<(), SymbolError> {
+    fn check(&self) -> Result<(), Defect> {
         let ends = self.entries.iter().map(|entry| {
             let [offset, size] = entry.map(u32::from_le);
             (size > 0).then_some(offset.checked_add(size)?).filter(|&end| self.base.checked_add(end.into()).is_some())
@@ -291,7 +228,7 @@ impl Ranges<'_> {
         let starts = self.entries.iter().skip(1).map(|&[offset, _]| u32::from_le(offset)).chain([u32::MAX]);
         match ends.zip(starts).all(|(end, next)| end.is_some_and(|end| end < next)) {
             true => Ok(()),
-            false => Err(SymbolError::Inconsistent { part: "its ranges of data" }),
+            false => Err(Defect::Inconsistent { part: "its ranges of data" }),
         }
     }
 
@@ -322,8 +259,8 @@ impl<'a> List<'a> {
     }
 
     /// Checks that every entry is a symbol and that both orders hold.
-    fn check(&self) -> Result<(), SymbolError> {
-        let part = |part| SymbolError::Inconsistent { part };
+    fn check(&self) -> Result<(), Defect> {
+        let part = |part| Defect::Inconsistent { part };
         for words in self.entries {
             self.symbol(words).ok_or(part("an entry"))?;
         }

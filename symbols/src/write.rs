@@ -5,7 +5,8 @@ mod inlined;
 use core::ops::Range;
 use std::{fmt, string::String, string::ToString, vec::Vec};
 
-use crate::{ALIGNMENT, CHECKED_FROM, CHECKSUM, HEADER_BYTES, MAGIC, Symbol, VERSION};
+use crate::frame::{ALIGNMENT, seal};
+use crate::{HEADER_BYTES, MAGIC, Symbol, VERSION};
 
 pub use inlined::Inlined;
 #[cfg(test)]
@@ -164,12 +165,6 @@ fn ranges(base: u64, data: &[Range<u64>]) -> Result<Vec<[u32; 2]>, WriteError> {
         Some([start, end - start])
     };
     data.iter().map(|data| entry(data).ok_or(WriteError::DataOutOfRange { data: data.clone() })).collect()
-}
-
-/// Corrects the checksum of a table.
-pub(crate) fn seal(table: &mut [u8]) {
-    let checksum = CHECKSUM.checksum(&table[CHECKED_FROM..]);
-    table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
 }
 
 #[cfg(test)]

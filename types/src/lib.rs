@@ -101,6 +101,7 @@ mod variables;
 #[cfg(any(test, feature = "write"))]
 pub mod write;
 
+pub use kprobes_symbols::Defect;
 pub use lines::{LineError, LineRow, Lines, SourceLine};
 pub use model::{Declaration, Flavor, Form, Source, Tag, TypeId, TypeKind, Unknown, ValuePart, ValuePlace};
 pub use shared::Argument;
@@ -111,12 +112,8 @@ pub use variables::{Copies, CopyVariable, InlinedCopy, Variable, Variables};
 const MAGIC: [u8; 8] = *b"kprobtyp";
 /// The version of the format that this crate writes and reads.
 const VERSION: u32 = 6;
-/// The alignment of a table, in bytes.
-const ALIGNMENT: usize = 4;
 /// The size of the header before the parts, in words of four bytes.
 const HEADER_WORDS: usize = 8;
-/// The offset of the first byte that the checksum covers: after the magic and the checksum itself.
-const CHECKED_FROM: usize = 12;
 /// The kinds of the required parts: functions, their records, types, their records, places, names, text.
 const PARTS: [u32; 7] = [1, 2, 3, 4, 5, 6, 7];
 /// The kinds of the parts about lines, which a table has all or none of: blocks, rows, files.
@@ -139,6 +136,6 @@ pub const VTABLE_SIZE: u64 = 8;
 /// Returns a number that tells a function from others that are inlined at the same instruction, by its demangled name.
 #[must_use]
 pub fn hash(name: &str) -> u16 {
-    let sum = kprobes_symbols::CHECKSUM.checksum(name.as_bytes());
+    let sum = kprobes_symbols::frame::CHECKSUM.checksum(name.as_bytes());
     (sum ^ sum >> 16) as u16
 }

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use kprobes_symbols::CHECKSUM;
+use kprobes_symbols::frame::{self, Defect};
 use zerocopy::FromBytes;
 
 use crate::lines::{self, Lines};
@@ -11,7 +11,7 @@ use crate::model::{Declaration, Flavor, Form, Tag, TypeId, TypeKind, Unknown, Va
 use crate::record::Cursor;
 use crate::shared::{Argument, Shared};
 use crate::variables::{Copies, Variables};
-use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, PARTS, VARIABLES, VERSION, VTABLES};
+use crate::{HEADER_WORDS, INLINED, LINES, MAGIC, PARTS, VARIABLES, VERSION, VTABLES};
 
 /// How many variables of copies a table may have for each byte of its lists of variables. A variable that no copy has
 /// takes no byte there. Compilers leave out many variables, but in no image as many as this.
@@ -22,59 +22,26 @@ const VISITS_OF_BYTE: usize = 8;
 pub enum TypesError {
     /// There are no bytes, or they do not begin with the magic of a table.
     Absent,
-    /// There are fewer bytes than the table needs.
-    Truncated {
-        /// The number of bytes needed.
-        needed: usize,
-        /// The number of bytes present.
-        present: usize,
-    },
-    /// The bytes are not aligned as a table.
-    Misaligned {
-        /// The virtual address, which is not a multiple of 4.
-        address: usize,
-    },
-    /// The reader does not know this version.
-    Version {
-        /// The version in the header.
-        found: u32,
-    },
-    /// The bytes differ from those that were written.
-    Checksum {
-        /// The checksum in the header.
-        expected: u32,
-        /// The checksum of the bytes.
-        found: u32,
-    },
-    /// The checksum is right, but this part contradicts the format.
-    Inconsistent {
-        /// The part, as a noun.
-        part: &'static str,
-    },
+    /// They begin like a table, but it has this defect.
+    Defect(Defect),
 }
 
 impl fmt::Display for TypesError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => write!(out, "there is no table of types after the symbols of the image"),
-            Self::Truncated { needed, present } => {
-                write!(out, "the table of types is truncated: it needs {needed} bytes, and {present} are present")
-            }
-            Self::Misaligned { address } => {
-                write!(out, "the table of types is at {address:#x}, which is not a multiple of {ALIGNMENT}")
-            }
-            Self::Version { found } => {
-                write!(out, "the table of types has version {found}, and only version {VERSION} is supported")
-            }
-            Self::Checksum { expected, found } => {
-                write!(out, "the table of types is damaged: its checksum is {found:#010x} instead of {expected:#010x}")
-            }
-            Self::Inconsistent { part } => write!(out, "the table of types is inconsistent: {part}"),
+            Self::Defect(defect) => write!(out, "the table of types {defect}"),
         }
     }
 }
 
 impl core::error::Error for TypesError {}
+
+impl From<Defect> for TypesError {
+    fn from(defect: Defect) -> Self {
+        Self::Defect(defect)
+    }
+}
 
 /// A table of types, read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,22 +251,10 @@ impl<'a> Types<'a> {
         if !bytes.starts_with(&MAGIC) {
             return Err(TypesError::Absent);
         }
-        let truncated = |needed| TypesError::Truncated { needed, present: bytes.len() };
-        let (words, _) = bytes.as_chunks::<4>();
-        let (header, parts) = words.split_first_chunk::<HEADER_WORDS>().ok_or(truncated(4 * HEADER_WORDS))?;
-        let [_, _, checksum, version, length, count, base_low, base_high] = header.map(u32::from_le_bytes);
-        if version != VERSION {
-            return Err(TypesError::Version { found: version });
-        }
-        let table = bytes.get(..length as usize).ok_or(truncated(length as usize))?;
-        if !table.as_ptr().addr().is_multiple_of(ALIGNMENT) {
-            return Err(TypesError::Misaligned { address: table.as_ptr().addr() });
-        }
-        let checked = table.get(CHECKED_FROM..).ok_or(TypesError::Inconsistent { part: "its length" })?;
-        let found = CHECKSUM.checksum(checked);
-        if found != checksum {
-            return Err(TypesError::Checksum { expected: checksum, found });
-        }
+        let (header, table) = frame::open::<HEADER_WORDS>(bytes, VERSION)?;
+        let [.., count, base_low, base_high] = header;
+        let (words, _) = table.as_chunks::<4>();
+        let parts = words.get(HEADER_WORDS..).unwrap_or_default();
         let part = |wanted: u32| {
             let (parts, _) = parts.as_chunks::<3>();
             let parts = parts.get(..count as usize)?.iter().map(|part| part.map(u32::from_le_bytes));
@@ -310,7 +265,7 @@ impl<'a> Types<'a> {
         let inlined = part(INLINED).unwrap_or_default();
         let variables = VARIABLES.map(part);
         let types = Self::of_parts(base, PARTS.map(part), LINES.map(part), part(VTABLES), variables, inlined);
-        let types = types.ok_or(TypesError::Inconsistent { part: "its parts" })?;
+        let types = types.ok_or(Defect::Inconsistent { part: "its parts" })?;
         types.check()?;
         Ok(types)
     }
@@ -354,8 +309,8 @@ impl<'a> Types<'a> {
     }
 
     /// Checks that every record can be read.
-    fn check(&self) -> Result<(), TypesError> {
-        let part = |part| TypesError::Inconsistent { part };
+    fn check(&self) -> Result<(), Defect> {
+        let part = |part| Defect::Inconsistent { part };
         // In a list in ascending order, the last address is the highest.
         let is_in_memory = |items: &[[u32; 2]]| {
             items.last().is_none_or(|[offset, _]| self.shared.base.checked_add(u32::from_le(*offset).into()).is_some())

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::string::String;
 use std::{array, fmt, vec, vec::Vec};
 
-use kprobes_symbols::CHECKSUM;
+use kprobes_symbols::frame::{put, seal};
 
 use crate::lines::{BLOCK, LineRow, write_block};
 use crate::model::{Declaration, Flavor, Form, Source, Tag, TypeKind, Unknown, ValuePart, ValuePlace};
 use crate::pool::{Pool, shared_text};
-use crate::{CHECKED_FROM, HEADER_WORDS, INLINED, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES};
+use crate::{HEADER_WORDS, INLINED, LINES, MAGIC, NAME_OFFSET_BITS, PARTS, VARIABLES, VERSION, VTABLES};
 
 /// A member: its name, offset and type.
 pub type MemberText = (String, u32, usize);
@@ -452,12 +452,6 @@ pub fn lengths(table: &[u8]) -> [usize; PART_COUNT] {
     array::from_fn(length)
 }
 
-/// Corrects the checksum of a table.
-pub(crate) fn seal(table: &mut [u8]) {
-    let checksum = CHECKSUM.checksum(&table[CHECKED_FROM..]);
-    table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
-}
-
 /// Encodes the virtual address `address` as an offset from `base`.
 fn offset(base: u64, address: u64) -> Result<[u8; 4], WriteError> {
     let offset = address.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
@@ -467,14 +461,6 @@ fn offset(base: u64, address: u64) -> Result<[u8; 4], WriteError> {
 /// Encodes a number as a word of the table.
 fn word(number: usize) -> Result<[u8; 4], WriteError> {
     u32::try_from(number).map(u32::to_le_bytes).map_err(|_| WriteError::TooLong)
-}
-
-fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }
 
 fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {

@@ -8,10 +8,11 @@ use fallible::failing::{Heap, each_allocation};
 use kprobes_random::Random;
 use kprobes_random::tried::tried;
 
-use super::{Symbol, SymbolError, SymbolTable};
+use super::{Defect, Symbol, SymbolError, SymbolTable};
+use crate::frame::seal;
 use crate::inlined::{InlinedCopies, InlinedError};
-use crate::write::{Contents, Inlined, WriteError, encode, pack, seal, write};
-use crate::{HEADER_BYTES, Passage, When};
+use crate::write::{Contents, Inlined, WriteError, encode, pack, write};
+use crate::{HEADER_BYTES, Passage, VERSION, When};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
@@ -265,7 +266,7 @@ fn works_where_words_are_aligned_and_with_bytes_behind_it() {
         let address = bytes[shift..].as_ptr().addr();
         let count = SymbolTable::parse(&bytes[shift..]).map(|table| table.iter().count());
         let is_aligned = address.is_multiple_of(4);
-        assert_eq!(count, if is_aligned { Ok(symbols().len()) } else { Err(SymbolError::Misaligned { address }) });
+        assert_eq!(count, if is_aligned { Ok(symbols().len()) } else { Err(Defect::Misaligned { address }.into()) });
     }
 }
 
@@ -275,7 +276,7 @@ fn every_truncation_is_refused() {
     for present in tried(0..bytes.len()) {
         let needed = if present < HEADER_BYTES { HEADER_BYTES } else { bytes.len() };
         let error = SymbolTable::parse(&bytes[..present]).unwrap_err();
-        assert_eq!(error, SymbolError::Truncated { needed, present });
+        assert_eq!(error, SymbolError::Defect(Defect::Truncated { needed, present }));
     }
 }
 
@@ -300,9 +301,9 @@ fn errors_say_what_is_wrong() {
         (unsealed, SymbolTable::parse(&bytes).err())
     };
     assert_eq!(changed(0, b'X').0, SymbolError::Magic);
-    assert_eq!(changed(12, 1).0, SymbolError::Version { found: 1 });
-    assert!(matches!(changed(20, 200).0, SymbolError::Checksum { .. }));
-    let inconsistent = |part| Some(SymbolError::Inconsistent { part });
+    assert_eq!(changed(12, 1).0, SymbolError::Defect(Defect::Version { found: 1, supported: VERSION }));
+    assert!(matches!(changed(20, 200).0, SymbolError::Defect(Defect::Checksum { .. })));
+    let inconsistent = |part| Some(SymbolError::Defect(Defect::Inconsistent { part }));
     assert_eq!(changed(20, 200).1, inconsistent("its number of symbols"));
     assert_eq!(changed(HEADER_BYTES, 0x11).1, inconsistent("the order of its addresses"));
     assert_eq!(changed(HEADER_BYTES + 8 + 3, 1).1, inconsistent("an entry"));
@@ -322,7 +323,7 @@ fn errors_say_what_is_wrong() {
     assert_eq!(SymbolTable::parse(&high).err(), inconsistent("an entry"));
     let mut short = bytes.clone();
     short[16..20].copy_from_slice(&[11, 0, 0, 0]);
-    assert_eq!(SymbolTable::parse(&short).unwrap_err(), SymbolError::Inconsistent { part: "its length" });
+    assert_eq!(SymbolTable::parse(&short).err(), inconsistent("its length"));
     let sentence = SymbolTable::parse(&bytes[..60]).unwrap_err().to_string();
     assert!(sentence.starts_with("the symbol table is truncated: it needs "), "{sentence}");
 }

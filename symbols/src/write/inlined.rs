@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, string::String, vec::Vec};
 
 use super::WriteError;
+use crate::frame::put;
 use crate::inlined::{FLAGS, IN_PIECES, NO_ENTRIES, NO_EXITS, Passage, When};
 
 /// A copy of a function, to be written. Copies sort in the order of the table.
@@ -57,14 +58,6 @@ pub(crate) fn pack(part: &[u8]) -> Vec<u8> {
     /// The highest level that is still fast.
     const LEVEL: u8 = 6;
     miniz_oxide::deflate::compress_to_vec(part, LEVEL)
-}
-
-fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

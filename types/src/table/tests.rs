@@ -6,11 +6,12 @@ use std::string::ToString;
 use std::{vec, vec::Vec};
 
 use kprobes_random::Random;
+use kprobes_symbols::frame::{CHECKED_FROM, seal};
 
-use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
+use super::{Argument, Defect, Enumerator, Member, Types, TypesError, Variant};
 use crate::lines::{LineError, LineRow};
 use crate::model::{Declaration, Flavor, Form, Source, Tag, TypeId, TypeKind, Unknown, ValuePart, ValuePlace};
-use crate::write::{self, Contents, CopyVariable, Function, Inlined, InlinedCopy, Type, seal};
+use crate::write::{self, Contents, CopyVariable, Function, Inlined, InlinedCopy, Type};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
@@ -322,7 +323,7 @@ fn refuses_what_was_cut_or_changed() {
         assert!(Types::parse(Aligned::new(&changed).bytes()).is_err(), "byte {at}");
     }
     let shifted = Aligned::new(&[&[0][..], &table].concat());
-    assert!(matches!(Types::parse(&shifted.bytes()[1..]), Err(TypesError::Misaligned { .. })));
+    assert!(matches!(Types::parse(&shifted.bytes()[1..]), Err(TypesError::Defect(Defect::Misaligned { .. }))));
     assert_eq!(Types::parse(&[]).unwrap_err(), TypesError::Absent);
 }
 
@@ -424,7 +425,7 @@ fn read_all(types: &Types<'_>) {
 fn no_bytes_make_the_reader_panic() {
     let table = write::write(BASE, &contents()).unwrap();
     let mut accepted = 0;
-    for at in (crate::CHECKED_FROM..table.len()).step_by(if cfg!(miri) { 97 } else { 1 }) {
+    for at in (CHECKED_FROM..table.len()).step_by(if cfg!(miri) { 97 } else { 1 }) {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
             let mut changed = table.clone();
             changed[at] = value;
@@ -441,7 +442,7 @@ fn no_bytes_make_the_reader_panic() {
 /// Damages a table in one to four places: a byte, a bit, a word, a copy of other bytes, or the bytes from there on.
 fn damage(table: &mut Vec<u8>, random: &mut Random) {
     for _ in 0..1 + random.below(4_usize) {
-        let at = crate::CHECKED_FROM + random.below(table.len() - crate::CHECKED_FROM);
+        let at = CHECKED_FROM + random.below(table.len() - CHECKED_FROM);
         let most = (table.len() - at).min(16);
         match random.below(5) {
             0 => table[at] = random.next() as u8,
@@ -478,7 +479,7 @@ fn no_damage_makes_the_reader_panic() {
             }
             Err(error) => {
                 refused += 1;
-                assert!(!matches!(error, TypesError::Checksum { .. }), "the checksum is right");
+                assert!(!matches!(error, TypesError::Defect(Defect::Checksum { .. })), "the checksum is right");
             }
         }
     }
