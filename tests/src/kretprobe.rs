@@ -11,10 +11,8 @@ use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
 use runtime::sync::IrqMask;
 use runtime::{backtrace, smp, task};
 
-use crate::fixture;
-use crate::test;
-
-static SEEN: AtomicU64 = AtomicU64::new(0);
+use crate::result::{LEAN, SEEN, add_value};
+use crate::{fixture, test};
 
 extern "C" fn add_return_value(call: &mut Call<'_>) {
     SEEN.fetch_add(call.return_value(), Relaxed);
@@ -114,22 +112,17 @@ test!(
 
 test!(
     fn recursion_beyond_maxactive_is_missed_and_returns_right() {
-        let probe = Kretprobe::at(recurse_address()).handler(add_return_value).maxactive(4).register().unwrap();
-        assert_eq!(recurse(black_box(10)), 10);
-        assert_eq!((probe.hits(), probe.missed()), (4, 7));
-        assert_eq!(SEEN.load(Relaxed), 10 + 9 + 8 + 7, "the outermost calls are followed");
-        assert_eq!(recurse(black_box(3)), 3);
-        assert_eq!((probe.hits(), probe.missed(), probe.active()), (8, 7, 0));
-    }
-);
-
-test!(
-    fn tail_calls_return_to_both_probes() {
-        let caller = Kretprobe::at(fixture::TAIL_CALL.address()).handler(add_return_value).register().unwrap();
-        let callee = Kretprobe::at(fixture::IDENTITY.address()).handler(add_return_value).register().unwrap();
-        assert_eq!(fixture::TAIL_CALL.call(1), 2);
-        assert_eq!(SEEN.load(Relaxed), 4);
-        assert_eq!((caller.hits(), callee.hits(), caller.active(), callee.active()), (1, 1, 0, 0));
+        let builder = Kretprobe::at(recurse_address()).maxactive(4);
+        for (builder, lean) in [(builder.handler(add_return_value), 0), (builder.result(add_value), 4)] {
+            let probe = builder.register().unwrap();
+            assert_eq!(recurse(black_box(10)), 10);
+            assert_eq!((probe.hits(), probe.missed(), probe.active()), (4, 7, 0));
+            assert_eq!(SEEN.swap(0, Relaxed), 10 + 9 + 8 + 7, "the outermost calls are followed");
+            assert_eq!(LEAN.swap(0, Relaxed), lean);
+            assert_eq!(recurse(black_box(3)), 3);
+            assert_eq!((probe.hits(), probe.missed(), probe.active()), (8, 7, 0));
+            assert_eq!((SEEN.swap(0, Relaxed), LEAN.swap(0, Relaxed)), (3 + 2 + 1, lean));
+        }
     }
 );
 
@@ -181,17 +174,22 @@ test!(
             }
             argument + 1
         }
-        let probe = Kretprobe::at(wait as *const () as usize).handler(add_return_value).register().unwrap();
-        let caller = task::spawn("caller", || assert_eq!(wait(black_box(1)), 2));
-        while !ENTERED.load(Relaxed) {
-            task::yield_now();
+        let builder = Kretprobe::at(wait as *const () as usize);
+        for builder in [builder.handler(add_return_value), builder.result(add_value)] {
+            ENTERED.store(false, Relaxed);
+            RELEASED.store(false, Relaxed);
+            let probe = builder.register().unwrap();
+            let caller = task::spawn("caller", || assert_eq!(wait(black_box(1)), 2));
+            while !ENTERED.load(Relaxed) {
+                task::yield_now();
+            }
+            assert_eq!(probe.active(), 1);
+            probe.unregister();
+            RELEASED.store(true, Relaxed);
+            caller.join();
+            assert_eq!(SEEN.load(Relaxed), 0, "the handler is not called any more");
+            assert!(aarch64_kprobes::probe::list().expect("there is memory for the list").is_empty());
         }
-        assert_eq!(probe.active(), 1);
-        probe.unregister();
-        RELEASED.store(true, Relaxed);
-        caller.join();
-        assert_eq!(SEEN.load(Relaxed), 0, "the handler is not called any more");
-        assert!(aarch64_kprobes::probe::list().expect("there is memory for the list").is_empty());
     }
 );
 
