@@ -14,6 +14,7 @@ use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use runtime::sync::IrqLock;
 use runtime::{smp, task};
 
+use crate::random::lose_registers;
 use crate::{fixture, is_thorough, test};
 
 core::arch::global_asm!(
@@ -73,18 +74,7 @@ extern "C" fn show(call: &CallArguments) {
     shown[12] = call.address() as u64;
     shown[13] = call.data() as u64;
     drop(shown);
-    // A handler may change any caller-saved register.
-    //
-    // SAFETY: all changed registers are declared as clobbered, and nothing else is changed.
-    unsafe {
-        core::arch::asm!(
-            ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18",
-            "mov x\\n, #-77",
-            ".endr",
-            clobber_abi("C"),
-            options(nomem, nostack),
-        );
-    }
+    lose_registers();
 }
 
 /// Returns the address of `entry_save`.

@@ -13,6 +13,7 @@ use runtime::sync::IrqLock;
 use runtime::{backtrace, smp, task};
 
 use crate::entry::mode_at;
+use crate::random::lose_registers;
 use crate::{fixture, is_thorough, test};
 
 core::arch::global_asm!(
@@ -50,20 +51,6 @@ pub extern "C" fn add_value(returned: &CallResult) {
     SEEN.fetch_add(returned.return_value(), Relaxed);
 }
 
-/// Changes every register that a handler may change.
-fn spoil() {
-    // SAFETY: all changed registers are declared as clobbered, and nothing else is changed.
-    unsafe {
-        core::arch::asm!(
-            ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18",
-            "mov x\\n, #-77",
-            ".endr",
-            clobber_abi("C"),
-            options(nomem, nostack),
-        );
-    }
-}
-
 extern "C" fn show(returned: &CallResult) {
     note(returned);
     let mut shown = SHOWN.lock();
@@ -74,7 +61,7 @@ extern "C" fn show(returned: &CallResult) {
     shown[11] = returned.function() as u64;
     shown[12] = returned.data() as u64;
     drop(shown);
-    spoil();
+    lose_registers();
 }
 
 fn address_of_add() -> usize {
@@ -145,7 +132,7 @@ test!(
     fn all_is_saved_where_less_is_not_known_to_do() {
         extern "C" fn spoil_all(returned: &CallResult) {
             add_value(returned);
-            spoil();
+            lose_registers();
         }
         extern "C" fn follow(_: &mut Call<'_>) -> Decision {
             Decision::Follow
