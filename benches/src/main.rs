@@ -18,12 +18,11 @@ mod stopwatch;
 mod target;
 mod throughput;
 
-use alloc::string::String;
 use core::slice;
 
 use case::{CASES, Case, Work};
 use clock::Clock;
-use kprobes_console::input;
+use runtime::console::read_line;
 use runtime::{print, println};
 
 runtime::entry!(main);
@@ -77,22 +76,5 @@ fn throughput(arguments: &str) {
             throughput::run(Some(case), cpus, functions);
         }
         _ => println!("error: say `throughput CPUS FUNCTIONS [NAME]`"),
-    }
-}
-
-/// Reads a line from the UART, and echoes it.
-fn read_line() -> String {
-    let mut line = String::new();
-    loop {
-        match input::read_byte() {
-            b'\r' | b'\n' => {
-                println!();
-                return line;
-            }
-            byte => {
-                print!("{}", byte as char);
-                line.push(byte as char);
-            }
-        }
     }
 }

@@ -51,12 +51,11 @@ mod unwind;
 mod watch;
 mod workloads;
 
-use alloc::string::String;
 use core::slice;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use kprobes_console::input;
 use need::Need;
+use runtime::console::read_line;
 use runtime::{power, print, println};
 
 /// A test. It passes when it returns or, if `stops` is given, when it stops the machine with a reason that contains
@@ -180,23 +179,6 @@ fn main() {
             },
             None if line.trim() == "reboot" => power::reset(),
             _ => println!("error: say `list`, `run NAME`, `thorough NAME` or `reboot`"),
-        }
-    }
-}
-
-/// Reads a line from the UART, and echoes it.
-fn read_line() -> String {
-    let mut line = String::new();
-    loop {
-        match input::read_byte() {
-            b'\r' | b'\n' => {
-                println!();
-                return line;
-            }
-            byte => {
-                print!("{}", byte as char);
-                line.push(byte as char);
-            }
         }
     }
 }

@@ -5,6 +5,7 @@ mod record;
 mod sampling;
 mod system;
 
+use alloc::string::String;
 use core::fmt;
 use core::slice;
 use core::sync::atomic::AtomicBool;
@@ -12,6 +13,7 @@ use core::time::Duration;
 
 use kprobes_console::command::Command;
 use kprobes_console::host::{Host, SamplingClock, Spawn, Task};
+use kprobes_console::input;
 use kprobes_trace::clock::Clock;
 
 use crate::exception;
@@ -19,7 +21,7 @@ use crate::interrupt::{self, fast};
 use crate::memory::{self, layout};
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
-use crate::{smp, task, time, uart, workload};
+use crate::{print, println, smp, task, time, uart, workload};
 
 /// The size of a CPU's ring in bytes.
 const RING: usize = 512 << 10;
@@ -186,4 +188,21 @@ pub(crate) fn init() {
 /// Panics if there is no memory for the rings and the events.
 pub fn run() -> ! {
     kprobes_console::run(&COMMANDS)
+}
+
+/// Reads a line of input, and echoes it. For an image that does not [run] the console.
+pub fn read_line() -> String {
+    let mut line = String::new();
+    loop {
+        match input::read_byte() {
+            b'\r' | b'\n' => {
+                println!();
+                return line;
+            }
+            byte => {
+                print!("{}", byte as char);
+                line.push(byte as char);
+            }
+        }
+    }
 }
