@@ -37,9 +37,8 @@ use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{println, smp, task, time};
 
-use crate::random::arena;
-use crate::random::{lose_registers, parameter};
-use crate::{is_thorough, test};
+use crate::random::{arena, lose_registers};
+use crate::{is_thorough, parameter, test};
 
 /// The number of hits for each program.
 const HITS: usize = 6;

@@ -143,6 +143,11 @@ fn is_thorough() -> bool {
     IS_THOROUGH.load(Relaxed)
 }
 
+/// Returns a number that was passed to the build, or `otherwise`.
+fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
+    text.map_or(otherwise, |text| text.parse().expect("what is given to a build is a decimal number"))
+}
+
 /// Returns all tests.
 fn tests() -> &'static [Test] {
     unsafe extern "C" {

@@ -15,8 +15,8 @@ use kprobes_console::symbol::Symbolic;
 use runtime::task::JoinHandle;
 use runtime::{memory, println, smp, task, time};
 
-use super::{Count, functions, known_calls, parameter, run, workload_named};
-use crate::test;
+use super::{Count, functions, known_calls, run, workload_named};
+use crate::{parameter, test};
 
 static ENTRIES: Count = Count::new();
 static FOLLOWED: Count = Count::new();

@@ -11,9 +11,9 @@ use aarch64_kprobes::{Hit, Kprobe, ProbeError};
 use kprobes_console::symbol;
 use runtime::{memory, println, smp, task, time};
 
-use super::{Count, functions, heap_in_use, known_calls, parameter, run, workload_named};
+use super::{Count, functions, heap_in_use, known_calls, run, workload_named};
 use crate::coverage::check_flow;
-use crate::test;
+use crate::{parameter, test};
 
 static HITS: Count = Count::new();
 

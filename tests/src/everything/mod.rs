@@ -24,11 +24,6 @@ use runtime::per_cpu::MAX_CPUS;
 use runtime::workload::{Report, Workload};
 use runtime::{memory, task, workload};
 
-/// Returns a number that was passed to the build, or `otherwise`.
-fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
-    text.map_or(otherwise, |text| text.parse().expect("EVERYTHING_HITS and EVERYTHING_SECONDS are decimal numbers"))
-}
-
 /// Returns all functions of the image, by address. Of overlapping functions, such as aliases, only the first is
 /// returned.
 fn functions() -> Vec<Range<usize>> {

@@ -10,8 +10,8 @@ use aarch64_kprobes::probe::Registration;
 use runtime::memory::layout;
 use runtime::{backtrace, println, task, time, workload};
 
-use super::{functions, parameter, workload_named};
-use crate::{is_thorough, test};
+use super::{functions, workload_named};
+use crate::{is_thorough, parameter, test};
 
 /// The minimum number of samples, and the maximum number that are checked, in a thorough run. A usual run takes a
 /// quarter of them, so it sees fewer places.

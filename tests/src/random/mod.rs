@@ -31,7 +31,7 @@ use aarch64_kprobes::probe::{self, CallArguments, Mode};
 use aarch64_kprobes::{Hit, Kprobe};
 use runtime::println;
 
-use crate::test;
+use crate::{parameter, test};
 use arena::{Arena, CELLS, MEMORY, Outcome};
 use features::Features;
 use kprobes_random::Random;
@@ -41,11 +41,6 @@ use words::{Case, Class, Need, WordContext};
 const SETS: usize = 4;
 /// The bits of PSTATE that are compared: N, Z, C, V, D, A, I and F.
 const COMPARED: u64 = 0b1111 << 28 | TrapFrame::DAIF;
-
-/// Returns a number that was passed to the build, or `otherwise`.
-pub fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
-    text.map_or(otherwise, |text| text.parse().expect("what is given to a build is a decimal number"))
-}
 
 /// A word in its cell, with its inputs and its results in place.
 struct Trial {

@@ -35,7 +35,7 @@ use runtime::memory::{self, Usage};
 use runtime::task::JoinHandle;
 use runtime::{println, smp, task};
 
-use crate::test;
+use crate::{parameter, test};
 use change::{CHANGERS, EACH, HITS, PAIRS};
 use functions::{FUNCTIONS, Group, WORKERS, executed, places};
 use kprobes_random::Random;
@@ -55,11 +55,6 @@ static WRONG: AtomicU64 = AtomicU64::new(0);
 static MOVES: AtomicU64 = AtomicU64::new(0);
 /// The number of tasks that exited in the middle of calls.
 static EXITS: AtomicU64 = AtomicU64::new(0);
-
-/// Returns a number that was passed to the build, or `otherwise`.
-fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
-    text.map_or(otherwise, |text| text.parse().expect("STORM_HITS, STORM_PAIRS and STORM_SEED are decimal numbers"))
-}
 
 /// Runs a task that calls the functions.
 fn work(worker: usize, seed: u64) {
