@@ -24,6 +24,7 @@ use runtime::task::JoinHandle;
 use runtime::{backtrace, interrupt, println, smp, task, time};
 
 use crate::fixture::{self, Fixture};
+use crate::programs::{finished, started};
 use crate::unwind::{Counted, DEPTH, KINDS, PROGRAMS, trampoline};
 use crate::{is_thorough, step, test};
 
@@ -486,11 +487,7 @@ fn change_probes(round: usize) {
         "kprobe:{name} {{ @n[arg0 & 1] = count(); @all = count(); }} interval:ms:1 {{ print(@n); clear(@n); }}"
     );
     let options = Options { is_interpreted: round.is_multiple_of(2), keys: Some(2), ..Options::default() };
-    let program = RunningProgram::start_unless(&text, options, &|| false).unwrap_or_else(|refusal| {
-        let mut why = String::new();
-        let _ = refusal.write(&text, &mut why);
-        panic!("{why}")
-    });
+    let program = started(&text, RunningProgram::start_unless(&text, options, &|| false));
     let (start, mut out) = (time::now(), String::new());
     while time::now() - start < Duration::from_millis(30) {
         program.drain(&mut out).expect("a string can be written to");
@@ -500,7 +497,7 @@ fn change_probes(round: usize) {
     let probe = program.registrations().next().expect("it has a probe");
     probe.disable().unwrap();
     let hits = probe.hits();
-    program.finish(&mut out).expect("a string can be written to");
+    let out = finished(program);
     assert!(out.contains(&format!("@all: {hits}\n")), "{hits}: {out}");
 
     tracing::resize_rings(8 << (10 + round % 3)).expect("there is memory");

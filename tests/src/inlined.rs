@@ -10,6 +10,7 @@ use kprobes_console::program::{self, ProgramRefusal, RunningProgram};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 
+use crate::programs::{finished, map, started};
 use crate::test;
 
 /// The number of calls of [`counted`].
@@ -88,24 +89,11 @@ fn work() {
 
 /// Returns what `program` prints during [`work`], and the number of calls of [`counted`] meanwhile.
 fn printed(program: Result<RunningProgram, ProgramRefusal>, text: &str) -> (String, u64) {
-    let program = program.unwrap_or_else(|refusal| {
-        let mut why = String::new();
-        let _ = refusal.write(text, &mut why);
-        panic!("{why}")
-    });
+    let program = started(text, program);
     let before = CALLS.load(Relaxed);
     work();
     let calls = CALLS.load(Relaxed) - before;
-    let mut out = String::new();
-    program.finish(&mut out).expect("a string can be written to");
-    (out, calls)
-}
-
-/// Returns the numbers in the map `name`, by their keys.
-fn map(printed: &str, name: &str) -> BTreeMap<String, u64> {
-    let start = format!("@{name}[");
-    let entries = printed.lines().filter_map(|line| line.strip_prefix(&start)?.rsplit_once("]: "));
-    entries.map(|(key, value)| (key.to_string(), value.parse().expect("a number"))).collect()
+    (finished(program), calls)
 }
 
 const BOTH: &str = "inline:tests::inlined::counted:entry { @entered[caller] = count(); @begun = count(); @who[func] = count(); } \

@@ -23,16 +23,12 @@ use runtime::{smp, task};
 
 /// Starts a valid program.
 fn start(text: &str) -> RunningProgram {
-    started(text, RunningProgram::start)
+    started(text, RunningProgram::start(text))
 }
 
-/// Starts a valid program by `start`.
-fn started(text: &str, start: Start) -> RunningProgram {
-    start(text).unwrap_or_else(|refusal| {
-        let mut why = String::new();
-        let _ = refusal.write(text, &mut why);
-        panic!("{why}")
-    })
+/// Returns the program of a valid `text`.
+pub fn started(text: &str, program: Result<RunningProgram, ProgramRefusal>) -> RunningProgram {
+    program.unwrap_or_else(|refusal| panic!("{}", sentence(text, &refusal)))
 }
 
 type Start = fn(&str) -> Result<RunningProgram, ProgramRefusal>;
@@ -44,7 +40,8 @@ fn printed(text: &str, act: impl FnOnce()) -> String {
     finished(program)
 }
 
-fn finished(program: RunningProgram) -> String {
+/// Stops a program, and returns the rest of its output.
+pub fn finished(program: RunningProgram) -> String {
     let mut out = String::new();
     program.finish(&mut out).expect("a string can be written to");
     out
@@ -52,19 +49,30 @@ fn finished(program: RunningProgram) -> String {
 
 /// Returns why a program is refused.
 fn refused(text: &str) -> String {
-    let mut out = String::new();
     match RunningProgram::start(text) {
         Ok(_) => panic!("{text} is not refused"),
-        Err(refusal) => refusal.write(text, &mut out).expect("a string can be written to"),
+        Err(refusal) => sentence(text, &refusal),
     }
+}
+
+/// Returns the sentence about a refused program.
+pub fn sentence(text: &str, refusal: &ProgramRefusal) -> String {
+    let mut out = String::new();
+    refusal.write(text, &mut out).expect("a string can be written to");
     out
 }
 
 /// Returns the numbers of the map `name` in the output of a program, by their keys.
-fn map(printed: &str, name: &str) -> BTreeMap<String, u64> {
+pub fn map(printed: &str, name: &str) -> BTreeMap<String, u64> {
     let start = format!("@{name}[");
     let entries = printed.lines().filter_map(|line| line.strip_prefix(&start)?.rsplit_once("]: "));
     entries.map(|(key, value)| (key.to_string(), value.parse().expect("a number"))).collect()
+}
+
+/// Returns the number that follows `start` in a line of a program's output; 0 if there is no such line.
+fn number(printed: &str, start: &str) -> u64 {
+    let line = printed.lines().find_map(|line| line.strip_prefix(start));
+    line.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
 /// The number of calls of [`target`].

@@ -26,6 +26,7 @@ use kprobes_trace::errno::Errno;
 use kprobes_trace::events::Events;
 use runtime::{memory, println, task, workload};
 
+use crate::programs::finished;
 use crate::{is_thorough, test};
 
 /// The heap of the kernel, with a limit on the allocations of one task.
@@ -241,8 +242,7 @@ test!(
         };
         let program = each_allocation("a program", start, says_so);
         black_box(called(black_box(7)));
-        let mut out = String::new();
-        program.finish(&mut out).expect("there is memory");
+        let out = finished(program);
         assert!(
             out.contains("@begun: 1") && out.contains(", 7]: 1") && out.contains("7 tests::scarce::called"),
             "{out}"

@@ -19,6 +19,7 @@ use runtime::sync::{IrqMask, WaitQueue};
 use runtime::task;
 use runtime::task::JoinHandle;
 
+use crate::programs::finished;
 use crate::{fixture, is_thorough, test};
 
 /// The number of calling tasks: more than there are CPUs, so that they are preempted and moved.
@@ -132,8 +133,7 @@ test!(
             assert_eq!(mode_of(&program), Mode::Compiled);
             join(callers(CALLS));
             let hits: u64 = program.registrations().map(|probe| probe.hits()).sum();
-            let mut out = alloc::string::String::new();
-            program.finish(&mut out).unwrap();
+            let out = finished(program);
             let quarter = CALLERS * CALLS / 4;
             let (calls, sum) = (CALLERS * CALLS, CALLERS * (CALLS * (CALLS - 1) / 2));
             assert_eq!(hits, calls, "{out}");
@@ -167,8 +167,7 @@ test!(
             assert_eq!(modes, [if is_compiled { Mode::Compiled } else { Mode::Optimized }; 2], "{entry}");
             join(callers(CALLS));
             let hits: Vec<u64> = program.registrations().map(|probe| probe.hits()).collect();
-            let mut out = alloc::string::String::new();
-            program.finish(&mut out).unwrap();
+            let out = finished(program);
             assert_eq!((hits, out), (Vec::from([calls; 2]), expected), "{entry}");
         }
     }
@@ -205,8 +204,7 @@ test!(
             }
             let hits = probe.hits();
             MAY_CALL.store(false, Relaxed);
-            let mut out = alloc::string::String::new();
-            program.finish(&mut out).unwrap();
+            let out = finished(program);
             assert_eq!(out, format!("@one: {hits}\n@other: {hits}\n"));
         }
         IS_OVER.store(true, Relaxed);

@@ -18,6 +18,7 @@ use core::sync::atomic::AtomicU32;
 use kprobes_console::program::RunningProgram;
 use kprobes_console::symbol;
 
+use crate::programs::{finished, sentence};
 use crate::test;
 
 #[derive(Clone, Copy, Debug)]
@@ -100,14 +101,13 @@ static HEADER: Small = Small { a: 1, b: 2 };
 fn difference<T>(function: &str, expected: &str, call: impl FnOnce() -> T) -> Option<String> {
     let path = format!("tests::typed::{function}");
     let text = format!("kprobe:{path} {{ print(args.value); }} kretprobe:{path} {{ print(retval); }}");
-    let mut out = String::new();
-    match RunningProgram::start(&text) {
+    let out = match RunningProgram::start(&text) {
         Ok(program) => {
             black_box(call());
-            program.finish(&mut out).expect("a string can be written to");
+            finished(program)
         }
-        Err(refusal) => refusal.write(&text, &mut out).expect("a string can be written to"),
-    }
+        Err(refusal) => sentence(&text, &refusal),
+    };
     (out != format!("{expected}\n{expected}\n")).then(|| format!("{function}: {expected}, and not {out}"))
 }
 
@@ -355,8 +355,7 @@ test!(
                 // The variable is nowhere at this instruction, or the instruction cannot be probed.
                 let Ok(program) = RunningProgram::start(&text) else { continue };
                 black_box(folded(black_box(&numbers), black_box(SEED)));
-                let mut out = String::new();
-                program.finish(&mut out).expect("a string can be written to");
+                let out = finished(program);
                 // Values come in the order in which the variable takes them, and none of them twice.
                 let mut rest = values.iter().copied();
                 let mut is_next = |value: u64| values.len() == 1 || rest.any(|next| next == value);
@@ -410,9 +409,7 @@ fn during_both(text: &str, numbers: &[u64]) -> Option<String> {
     let program = RunningProgram::start(text).ok()?;
     black_box(mixed_once(black_box(numbers), black_box(SEED)));
     black_box(mixed_again(black_box("again"), black_box(SEED), black_box(numbers)));
-    let mut out = String::new();
-    program.finish(&mut out).expect("a string can be written to");
-    Some(out)
+    Some(finished(program))
 }
 
 test!(

@@ -92,7 +92,7 @@ test!(
     fn compiled_programs_find_what_interpreted_ones_do() {
         for (text, handlers) in PROGRAMS {
             let [interpreted, compiled] = [RunningProgram::interpret as Start, RunningProgram::start].map(|start| {
-                let program = started(text, start);
+                let program = started(text, start(text));
                 assert_eq!(program.interpreted(), [], "{text}");
                 let handlers = program.handlers();
                 work();
@@ -205,7 +205,8 @@ test!(
 test!(
     fn without_executable_memory_a_program_is_interpreted_and_said_to_be() {
         // This program leaves the engine with room for stubs.
-        drop(started("kprobe:tests::programs::target { @ = count(); }", RunningProgram::interpret));
+        let text = "kprobe:tests::programs::target { @ = count(); }";
+        drop(started(text, RunningProgram::interpret(text)));
         for bytes in [1 << 20, layout::PAGE_SIZE] {
             while memory::allocate_executable(bytes, false).is_ok() {}
         }

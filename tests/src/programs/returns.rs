@@ -135,7 +135,7 @@ test!(
         let text = "kprobe:fixture_leave { @[caller] = count(); @is[caller == \"fixture_last_call\", \
                     caller == \"fixture_leave\", kaddr(\"fixture_leave\") - (u64)caller] = count(); }";
         for start in [RunningProgram::interpret as Start, RunningProgram::start] {
-            let program = started(text, start);
+            let program = started(text, start(text));
             assert_eq!(fixture::LAST_CALL.call(3), 3);
             assert_eq!(finished(program), "@[fixture_last_call]: 1\n@is[1, 0, 4]: 1\n");
         }

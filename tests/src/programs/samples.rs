@@ -14,7 +14,7 @@ use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{smp, task, time};
 
-use super::{finished, map, refused, start, target};
+use super::{finished, map, number, refused, start, target};
 use crate::test;
 
 /// Defines functions that do nothing else until the counter reads their argument.
@@ -44,12 +44,6 @@ fn spin(spin: fn(u64), duration: Duration) -> u64 {
     let begin = time::counter();
     black_box(spin)(begin + time::ticks(duration));
     time::counter() - begin
-}
-
-/// Returns the number in the line that begins with `start`; 0 if there is no such line.
-fn number(printed: &str, start: &str) -> u64 {
-    let line = printed.lines().find_map(|line| line.strip_prefix(start));
-    line.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
 fn milliseconds(ticks: u64) -> u64 {
@@ -238,8 +232,7 @@ test!(
         while !program.is_over() {
             task::yield_now();
         }
-        let mut out = String::new();
-        program.finish(&mut out).expect("a string can be written to");
+        let out = finished(program);
         assert!((1..=cpus).contains(&number(&out, "@: ")), "{out}");
         assert_eq!(counting_anywhere(), 0);
     }
@@ -360,8 +353,7 @@ test!(
         while !program.is_over() {
             task::yield_now();
         }
-        let mut out = String::new();
-        program.finish(&mut out).expect("a string can be written to");
+        let out = finished(program);
         let count = number(&out, "@: ");
         assert!((1..=cpus as u64).contains(&count), "{out}");
     }

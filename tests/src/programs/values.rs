@@ -10,7 +10,7 @@ use core::hint::black_box;
 use kprobes_console::program::RunningProgram;
 use kprobes_console::symbol;
 
-use super::{Start, caller_of_target, finished, map, printed, refused, started, target};
+use super::{Start, caller_of_target, finished, map, printed, refused, start, started, target};
 use crate::test;
 
 /// A function of the source that is one function in the image for each type.
@@ -45,7 +45,7 @@ test!(
              interval:us:100 {{ @sum = sum(*(u8 *){address}); @wrong = *(u64 *)0xfff0000000000000; if (@n++ == 2) {{ exit(); }} }} \
              END {{ print(str({address} + 5)); }}"
         );
-        let program = started(&text, RunningProgram::start);
+        let program = start(&text);
         while !program.is_over() {
             runtime::task::yield_now();
         }
@@ -96,7 +96,7 @@ test!(
             );
             let counted = if count > 0 { format!("@: {count}\n") } else { String::new() };
             for start in [RunningProgram::interpret as Start, RunningProgram::start] {
-                let program = started(&text, start);
+                let program = started(&text, start(&text));
                 call();
                 assert_eq!(finished(program), counted, "{path}");
             }
