@@ -1,10 +1,8 @@
 //! The lock for data that tasks share with interrupt handlers, the scheduler or the rendezvous.
 
-use core::ops::{Deref, DerefMut};
-
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-use super::IrqMask;
+use super::{Guard, IrqMask};
 
 /// A spin lock that masks interrupts on its CPU while it is held.
 ///
@@ -19,13 +17,6 @@ pub struct IrqLock<T> {
     data: SpinMutex<T>,
 }
 
-/// Access to the data of an [`IrqLock`] until it is dropped.
-pub struct IrqGuard<'a, T> {
-    // Fields drop in the order of their declaration: the lock is released before interrupts are unmasked.
-    data: SpinMutexGuard<'a, T>,
-    _mask: IrqMask,
-}
-
 impl<T> IrqLock<T> {
     /// Creates a free lock around `data`.
     pub const fn new(data: T) -> Self {
@@ -34,9 +25,8 @@ impl<T> IrqLock<T> {
 
     /// Masks interrupts and waits for the lock.
     #[inline]
-    pub fn lock(&self) -> IrqGuard<'_, T> {
-        let mask = IrqMask::new();
-        IrqGuard { data: self.data.lock(), _mask: mask }
+    pub fn lock(&self) -> Guard<'_, T, IrqMask> {
+        Guard::wait(&self.data, IrqMask::new())
     }
 
     /// Calls `look` with the data while the lock is held. All of it is inlined, because some callers must not call a
@@ -53,24 +43,7 @@ impl<T> IrqLock<T> {
 
     /// Takes the lock if it is free. For reports of a failure, which may have struck the holder.
     #[inline]
-    pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
-        let mask = IrqMask::new();
-        self.data.try_lock().map(|data| IrqGuard { data, _mask: mask })
-    }
-}
-
-impl<T> Deref for IrqGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.data
-    }
-}
-
-impl<T> DerefMut for IrqGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.data
+    pub fn try_lock(&self) -> Option<Guard<'_, T, IrqMask>> {
+        Guard::take(&self.data, IrqMask::new())
     }
 }

@@ -16,6 +16,7 @@
 //! the machine: the holder of the [`PreemptLock`] may be held in a rendezvous, and the rendezvous would wait for the
 //! CPU that waits for the lock.
 
+mod guard;
 mod irq_lock;
 mod irq_mask;
 mod masked_lock;
@@ -24,11 +25,12 @@ mod preempt_mask;
 mod signal;
 mod wait_queue;
 
-pub use irq_lock::{IrqGuard, IrqLock};
+pub use guard::Guard;
+pub use irq_lock::IrqLock;
 pub use irq_mask::IrqMask;
 pub(crate) use irq_mask::Nesting as IrqNesting;
 pub(crate) use masked_lock::{MaskedGuard, MaskedLock};
-pub use preempt_lock::{PreemptGuard, PreemptLock};
+pub use preempt_lock::PreemptLock;
 pub(crate) use preempt_mask::Nesting as PreemptNesting;
 pub use preempt_mask::PreemptMask;
 pub use signal::Signal;

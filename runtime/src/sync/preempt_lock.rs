@@ -1,10 +1,8 @@
 //! The lock for data that only tasks share and that no interrupt handler accesses.
 
-use core::ops::{Deref, DerefMut};
+use spin::mutex::SpinMutex;
 
-use spin::mutex::{SpinMutex, SpinMutexGuard};
-
-use super::PreemptMask;
+use super::{Guard, PreemptMask};
 use crate::task;
 
 /// A spin lock that masks preemption on its CPU while it is held, and while a task waits for it.
@@ -15,13 +13,6 @@ use crate::task;
 /// handlers and code that runs while other CPUs are held must not take one.
 pub struct PreemptLock<T> {
     data: SpinMutex<T>,
-}
-
-/// Access to the data of a [`PreemptLock`] until it is dropped.
-pub struct PreemptGuard<'a, T> {
-    // Fields drop in the order of their declaration: the lock is released before the task can be preempted.
-    data: SpinMutexGuard<'a, T>,
-    _mask: PreemptMask,
 }
 
 impl<T> PreemptLock<T> {
@@ -36,26 +27,9 @@ impl<T> PreemptLock<T> {
     ///
     /// Panics if there is an [`IrqMask`](super::IrqMask): see the order of locks in [`sync`](super).
     #[inline]
-    pub fn lock(&self) -> PreemptGuard<'_, T> {
+    pub fn lock(&self) -> Guard<'_, T, PreemptMask> {
         let depth = task::current_task().irq_nesting.depth();
         assert_eq!(depth, 0, "a lock that masks preemption was taken with interrupts masked");
-        let mask = PreemptMask::new();
-        PreemptGuard { data: self.data.lock(), _mask: mask }
-    }
-}
-
-impl<T> Deref for PreemptGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.data
-    }
-}
-
-impl<T> DerefMut for PreemptGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.data
+        Guard::wait(&self.data, PreemptMask::new())
     }
 }
