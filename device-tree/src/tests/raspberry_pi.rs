@@ -34,7 +34,7 @@ const SPIN_TABLE_PAGE: ReservedMemory = ReservedMemory { range: 0..0x1000, mappe
 
 #[test]
 fn raspberry_pi_3() {
-    let hardware = hardware("bcm2837-rpi-3-b");
+    let mut hardware = hardware("bcm2837-rpi-3-b");
     assert!(hardware.is_raspberry_pi);
     assert_eq!(hardware.reserved, [SPIN_TABLE_PAGE]);
     // /chosen names the other UART, which this kernel does not support. The interrupt is number 25 of bank 2.
@@ -47,6 +47,9 @@ fn raspberry_pi_3() {
     assert_eq!(hardware.counters, [Interrupt { number: 16 + 9, edge: false }]);
     assert_eq!((hardware.psci, hardware.wanted_cpus), (None, None));
     assert_eq!(hardware.cpus, [0, 1, 2, 3].map(spin_table));
+    // The release address stays with its CPU, whichever CPU boots.
+    hardware.put_boot_cpu_first(0x8000_0002).unwrap();
+    assert_eq!(hardware.cpus, [2, 0, 1, 3].map(spin_table));
     let broadcom = Broadcom {
         pins: Some(Pins { registers: registers(0x3f20_0000, 0xb4), bcm2711: false }),
         mailbox: Some(registers(0x3f00_b880, 0x40)),
@@ -112,6 +115,7 @@ fn raspberry_pi_5() {
     assert_eq!(hardware.cpus, [0, 1, 2, 3].map(cpu));
     hardware.put_boot_cpu_first(0x8100_0300).unwrap();
     assert_eq!(hardware.cpus, [3, 0, 1, 2].map(cpu));
+    assert_eq!(hardware.put_boot_cpu_first(1), Err(DeviceTreeError::BootCpu { affinity: 1 }));
     // The console has its own pins, and PSCI resets the board.
     assert_eq!((hardware.broadcom.pins, hardware.broadcom.power), (None, None));
 }
