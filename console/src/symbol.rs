@@ -8,7 +8,7 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::AtomicUsize;
 
 use aarch64_kprobes::probe;
 use fallible::OutOfMemory;
@@ -100,10 +100,7 @@ pub(crate) fn static_paths() -> impl Iterator<Item = Result<String, OutOfMemory>
 pub fn function(address: usize) -> Option<Range<usize>> {
     /// The position of the last function found. Lookups of many addresses are mostly in ascending order.
     static NEAR: AtomicUsize = AtomicUsize::new(0);
-    let mut near = NEAR.load(Ordering::Relaxed);
-    let Range { start, end } = table()?.range(address as u64, &mut near)?;
-    NEAR.store(near, Ordering::Relaxed);
-    Some(start as usize..end as usize)
+    table()?.range_with_hint(address, &NEAR)
 }
 
 /// Returns whether any of these virtual addresses holds data among the instructions.

@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 use core::slice;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::AtomicUsize;
 
 use spin::Once;
 
@@ -39,10 +39,7 @@ pub fn checked() -> Option<&'static SymbolTable<'static>> {
 pub fn function(address: usize) -> Option<Range<usize>> {
     /// The position of the last function found. Lookups of many addresses are mostly in ascending order.
     static NEAR: AtomicUsize = AtomicUsize::new(0);
-    let mut near = NEAR.load(Ordering::Relaxed);
-    let Range { start, end } = table().ok()?.range(address as u64, &mut near)?;
-    NEAR.store(near, Ordering::Relaxed);
-    Some(start as usize..end as usize)
+    table().ok()?.range_with_hint(address, &NEAR)
 }
 
 /// Returns whether there are data among the instructions at these virtual addresses. Without a table, none are known.

@@ -2,6 +2,7 @@
 //! allocates nor panics, and it checks every number before use.
 
 use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use core::{fmt, str};
 
 use zerocopy::FromBytes;
@@ -157,6 +158,15 @@ impl<'a> SymbolTable<'a> {
         let [offset, size, _] = self.functions.containing(address, near)?.map(u32::from_le);
         let start = self.functions.base + u64::from(offset);
         Some(start..start + u64::from(size))
+    }
+
+    /// Returns what [`range`](Self::range) finds, for addresses of this image, with a hint that CPUs share.
+    #[inline]
+    pub fn range_with_hint(&self, address: usize, near: &AtomicUsize) -> Option<Range<usize>> {
+        let mut hint = near.load(Ordering::Relaxed);
+        let Range { start, end } = self.range(address as u64, &mut hint)?;
+        near.store(hint, Ordering::Relaxed);
+        Some(start as usize..end as usize)
     }
 
     /// Returns the functions whose name is exactly `name`, in ascending order of address.
