@@ -41,6 +41,18 @@ pub fn tried<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     cases.into_iter().enumerate().take_while(|(number, _)| is_tried() || *number == 0).map(|(_, case)| case)
 }
 
+/// Returns the texts that differ from `text` in one place: each character of Latin-1 is inserted at each position, and
+/// replaces the character there.
+#[cfg(not(target_os = "none"))]
+pub fn one_character_off(text: &str) -> impl Iterator<Item = String> {
+    text.char_indices().flat_map(move |(place, at)| {
+        let (before, rest) = text.split_at(place);
+        let after = &rest[at.len_utf8()..];
+        let others = (0..=u8::MAX).map(char::from).filter(move |&c| c != at);
+        others.flat_map(move |c| [format!("{before}{c}{rest}"), format!("{before}{c}{after}")])
+    })
+}
+
 /// Asserts as [`assert_eq!`] does, if the test [tries](crate::tried::is_tried) this case.
 #[macro_export]
 macro_rules! assert_tried {

@@ -11,7 +11,7 @@ use crate::format::{Format, Shape};
 use alloc::format;
 use alloc::string::ToString;
 use kprobes_random::Random;
-use kprobes_random::tried::{is_tried, tried};
+use kprobes_random::tried::{is_tried, one_character_off, tried};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use std::{env, println};
@@ -213,14 +213,9 @@ fn every_character_in_every_place_is_understood_or_refused() {
     };
     for line in tried(LINES) {
         let original = read(line).unwrap();
-        for (place, at) in tried(line.char_indices()) {
-            let (before, rest) = line.split_at(place);
-            for c in tried((0..=255_u8).map(char::from).filter(|&c| c != at)) {
-                for text in [format!("{before}{c}{rest}"), format!("{before}{c}{}", &rest[at.len_utf8()..])] {
-                    let is_same = read(&text).as_ref() == Some(&original);
-                    assert!(!is_same || without(&text) == without(line), "{text:?} is read as {line:?}");
-                }
-            }
+        for text in tried(one_character_off(line)) {
+            let is_same = read(&text).as_ref() == Some(&original);
+            assert!(!is_same || without(&text) == without(line), "{text:?} is read as {line:?}");
         }
     }
 }
