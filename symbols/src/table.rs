@@ -30,7 +30,7 @@ pub struct Symbol<'a> {
 pub enum SymbolError {
     /// The bytes do not begin with the magic of a table.
     Magic,
-    /// They begin like a table, but it has this defect.
+    /// The bytes begin like a table, which has this defect.
     Defect(Defect),
 }
 

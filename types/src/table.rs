@@ -22,7 +22,7 @@ const VISITS_OF_BYTE: usize = 8;
 pub enum TypesError {
     /// There are no bytes, or they do not begin with the magic of a table.
     Absent,
-    /// They begin like a table, but it has this defect.
+    /// The bytes begin like a table, which has this defect.
     Defect(Defect),
 }
 
