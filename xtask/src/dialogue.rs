@@ -8,6 +8,7 @@ use std::{
 
 use crate::{
     console::{Console, Event, printable, stop_reason},
+    conversation::PROMPT,
     machine::{Output, Start},
 };
 
@@ -32,8 +33,10 @@ pub enum Reply<T> {
 
 /// A dialogue with a machine, which ends in a result.
 pub trait Subject<T> {
-    /// The machine's prompt.
-    fn prompt(&self) -> &'static str;
+    /// The machine's prompt: that of the kernel's console, unless another image runs.
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
 
     /// Called for each event of a machine that goes on.
     fn event(&mut self, event: Event) -> Reply<T>;

@@ -155,10 +155,6 @@ fn name_of(line: &str) -> &str {
 }
 
 impl Subject<()> for Blanks {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         let event = match event {
             Event::Line(line) => Event::Line(line.replace(QUESTION, "")),

@@ -29,7 +29,6 @@ use super::{
 use crate::{
     board::{Board, Configuration, Overrides},
     console::Event,
-    conversation::PROMPT,
     dialogue::{Reply, Subject},
     machine,
 };
@@ -267,10 +266,6 @@ struct Stops {
 }
 
 impl Subject<()> for Stops {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
             Event::Line(_) => Reply::Wait,

@@ -119,10 +119,6 @@ impl Garbage {
 }
 
 impl Subject<()> for Garbage {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         match (&self.state, event) {
             (State::Before, event) => match self.before.event(event) {

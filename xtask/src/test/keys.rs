@@ -3,7 +3,6 @@
 
 use crate::{
     console::Event,
-    conversation::PROMPT,
     dialogue::{Reply, Subject},
 };
 
@@ -32,10 +31,6 @@ pub struct Keys {
 }
 
 impl Subject<()> for Keys {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         if let Event::Line(line) = event {
             self.reply.push(line);

@@ -31,7 +31,6 @@ use super::{
 use crate::{
     board::{self, BASE, Board, Overrides},
     console::Event,
-    conversation::PROMPT,
     dialogue::{Reply, Subject, converse},
     flash,
     machine::Start,
@@ -226,10 +225,6 @@ fn suite(fixture: &Fixture) -> Result<()> {
 struct Announcement;
 
 impl Subject<()> for Announcement {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
             Event::Line(line) if line.starts_with("loader: ") => Reply::Done(Ok(())),
@@ -249,10 +244,6 @@ impl Busy {
 }
 
 impl Subject<()> for Busy {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         let Some(player) = &mut self.player else {
             return match event {

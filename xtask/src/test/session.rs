@@ -142,10 +142,6 @@ impl Player {
 }
 
 impl Subject<()> for Player {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
             Event::Line(line) => {

@@ -42,10 +42,6 @@ struct Resets {
 }
 
 impl Subject<()> for Resets {
-    fn prompt(&self) -> &'static str {
-        self.stops.prompt()
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         self.stops.event(event)
     }

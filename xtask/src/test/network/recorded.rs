@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     console::Event,
-    conversation::PROMPT,
     dialogue::{Reply, Subject},
 };
 
@@ -120,10 +119,6 @@ impl Recorded {
 }
 
 impl Subject<()> for Recorded {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
             Event::Prompt => self.asked().unwrap_or_else(|sentence| Reply::Done(Err(sentence))),

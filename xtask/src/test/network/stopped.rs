@@ -149,10 +149,6 @@ impl Stopped {
 }
 
 impl Subject<()> for Stopped {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
             Event::Prompt => self.asked().unwrap_or_else(|sentence| Reply::Done(Err(sentence))),

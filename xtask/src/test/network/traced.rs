@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     console::Event,
-    conversation::PROMPT,
     dialogue::{Reply, Subject},
     test::session::INTERRUPT_KEY,
 };
@@ -231,10 +230,6 @@ impl Traced {
 }
 
 impl Subject<()> for Traced {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         let reply = match event {
             Event::Prompt => self.asked(),

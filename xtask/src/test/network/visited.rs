@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     console::Event,
-    conversation::PROMPT,
     dialogue::{Reply, Subject},
 };
 
@@ -76,10 +75,6 @@ impl Visited {
 }
 
 impl Subject<()> for Visited {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
             Event::Line(line) => {
