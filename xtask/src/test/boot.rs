@@ -16,7 +16,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use cargo_kprobes::image;
 
 use super::{
@@ -222,8 +222,7 @@ fn device_tree(machine: &[OsString], file: &Path) -> Result<Vec<u8>> {
     dump.push(escaped(file));
     let mut command = Command::new(machine::QEMU);
     command.args(machine).args(["-display", "none", "-machine"]).arg(dump);
-    let captured = capture(&mut command, |_| {});
-    captured.result.map_err(|sentence| anyhow!("{}{sentence}", captured.text))?;
+    capture(&mut command, |_| {}).output().map_err(anyhow::Error::msg)?;
     let tree = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     ensure!(flattened::structure(&tree).is_some(), "QEMU's device tree is damaged");
     Ok(tree)

@@ -20,6 +20,16 @@ pub struct Captured {
     pub text: String,
 }
 
+impl Captured {
+    /// Returns the output of a program that succeeded. The error of one that failed is its output and the sentence.
+    pub fn output(self) -> Result<String, String> {
+        match self.result {
+            Ok(()) => Ok(self.text),
+            Err(sentence) => Err(self.text + &sentence),
+        }
+    }
+}
+
 /// Runs `command`, and calls `line` with every line of its standard output as it comes.
 pub fn capture(command: &mut Command, line: impl FnMut(&str)) -> Captured {
     capture_within(PATIENCE, command, line)

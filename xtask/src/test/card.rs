@@ -84,7 +84,5 @@ fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {
 
 /// Returns the output of the program, if it ends well.
 fn run(command: &mut Command) -> Result<String> {
-    let captured = capture(command, |_| {});
-    captured.result.map_err(|sentence| anyhow!("{}{sentence}", captured.text))?;
-    Ok(captured.text)
+    capture(command, |_| {}).output().map_err(anyhow::Error::msg)
 }

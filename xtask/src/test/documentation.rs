@@ -18,8 +18,7 @@ pub fn check(packages: &[&str]) -> Result<Outcome, String> {
     }
     for package in packages {
         let arguments = [&["doc", "--release", "--no-deps", "-p", package], &WARNINGS[..]].concat();
-        let captured = capture(&mut workspace::cargo(&arguments), |_| {});
-        captured.result.map_err(|sentence| captured.text + &sentence)?;
+        capture(&mut workspace::cargo(&arguments), |_| {}).output()?;
     }
     let mut dead = BTreeSet::new();
     for package in packages {

@@ -207,9 +207,7 @@ fn run(elf: &Path, machine: &str, core: &str, cpus: usize) -> Result<String, Str
     qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-cpu", core, "-machine"]);
     qemu.args(machine.split_whitespace());
     qemu.args(["-smp", &cpus.to_string(), "-nographic", "-nic", "none", "-kernel"]).arg(elf);
-    let captured = capture(&mut qemu, |_| {});
-    captured.result.map_err(|sentence| captured.text.clone() + &sentence)?;
-    Ok(captured.text.replace('\r', ""))
+    Ok(capture(&mut qemu, |_| {}).output()?.replace('\r', ""))
 }
 
 /// Counts the lines of an example that have each mark: the marked lines, and those of the module that the mark names.

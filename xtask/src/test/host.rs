@@ -156,8 +156,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
                 if [PACKAGES, PACKAGES_OF_HOST].contains(&name) {
                     return packages::check(name, &arguments);
                 }
-                let captured = capture(&mut workspace::cargo(&arguments), |_| {});
-                captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
+                capture(&mut workspace::cargo(&arguments), |_| {}).output().map(|_| Outcome::Passed)
             });
         });
     }
@@ -212,7 +211,7 @@ fn tests(executable: &Executable, part: &str) -> Result<Vec<String>, String> {
     let listing = capture(executable.command().args(["--list", "--format", "terse"]), |line| {
         all.extend(libtest::listed(line).map(String::from));
     });
-    listing.result.map_err(|sentence| listing.text + &sentence)?;
+    listing.output()?;
     all.retain(|name| name.contains(part));
     if all.is_empty() { Err(format!("no test has {part:?} in its name")) } else { Ok(all) }
 }

@@ -92,8 +92,7 @@ fn run(package: &str, flag: &str, host: &str, part: &[&str]) -> Result<Outcome, 
     let mut cargo = workspace::command("cargo");
     cargo.args(["+nightly", "miri", "test", "--lib", "--package", package, "--target", host]).args(part);
     cargo.env("MIRIFLAGS", format!("{FLAGS} {flag}")).env_remove("CARGO");
-    let captured = capture_within(PATIENCE, &mut cargo, |_| {});
-    captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
+    capture_within(PATIENCE, &mut cargo, |_| {}).output().map(|_| Outcome::Passed)
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use crate::workspace;
 pub fn check(name: &str, arguments: &[&str]) -> Result<Outcome, String> {
     let home = workspace::root().join("target/cargo-homes").join(name.replace("::", "-"));
     make_home(&home).map_err(|error| format!("{}: {error}", home.display()))?;
-    let captured = capture(workspace::cargo(arguments).env("CARGO_HOME", &home), |_| {});
-    captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
+    capture(workspace::cargo(arguments).env("CARGO_HOME", &home), |_| {}).output().map(|_| Outcome::Passed)
 }
 
 /// Makes a home for Cargo that shares everything with the usual one, except for the sources of packages.

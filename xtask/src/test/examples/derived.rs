@@ -77,16 +77,14 @@ impl Package {
 
     /// Builds these kernels, with more arguments for Cargo. Returns the directory of the programs.
     pub fn build(&self, names: &[&str], arguments: &[&str]) -> Result<PathBuf, String> {
-        let captured = capture(&mut self.command(names, arguments, &shared()), |_| {});
-        captured.result.map_err(|sentence| captured.text + &sentence)?;
+        capture(&mut self.command(names, arguments, &shared()), |_| {}).output()?;
         Ok(shared().join(setup::TARGET).join("release"))
     }
 
     /// Builds a kernel with these flags for the compiler, and no others. Returns its path.
     pub fn build_with_flags(&self, name: &str, flags: &str) -> Result<PathBuf, String> {
         let target = shared().join(name);
-        let captured = capture(self.command(&[name], &[], &target).env("RUSTFLAGS", flags), |_| {});
-        captured.result.map_err(|sentence| captured.text + &sentence)?;
+        capture(self.command(&[name], &[], &target).env("RUSTFLAGS", flags), |_| {}).output()?;
         Ok(target.join(setup::TARGET).join("release").join(name))
     }
 
