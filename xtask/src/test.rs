@@ -161,7 +161,6 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         wanted: &wanted,
         is_thorough: options.thorough,
         is_narrowed: name.is_some() || wanted.is_narrowed(),
-        is_listing: options.list,
         seconds: options.timeout,
     };
     for board in &boards {
@@ -180,23 +179,23 @@ pub fn test(options: &Options) -> Result<ExitCode> {
             Err(error) => report.add(Finished::failed_step(format!("{}::setup", board.name), format!("{error:#}"))),
         }
     }
-    let pool = Pool::new(thread::available_parallelism().map_or(1, usize::from));
+    let pool = Pool::new(thread::available_parallelism().map_or(1, usize::from), options.list);
     let is_stage = |stage: &str| options.configuration.is_none() && wanted.may_have(stage);
     add_images(&pool, &targets, is_stage("audit"));
     if is_stage("examples") {
-        examples::add(&pool, &wanted, options.list);
+        examples::add(&pool, &wanted);
     }
     if is_stage("miri") {
-        miri::add_tests(&pool, &wanted, options.thorough, options.list);
+        miri::add_tests(&pool, &wanted, options.thorough);
     }
     if is_stage("host") {
-        host::add_tests(&pool, &wanted, options.thorough, options.list);
+        host::add_tests(&pool, &wanted, options.thorough);
     }
     if is_stage("check") {
-        host::add_checks(&pool, &wanted, options.thorough, options.list);
+        host::add_checks(&pool, &wanted, options.thorough);
         if options.thorough || wanted.is_filtered() {
-            examples::features::add(&pool, &wanted, options.list);
-            profiles::add(&pool, &wanted, options.list);
+            examples::features::add(&pool, &wanted);
+            profiles::add(&pool, &wanted);
         }
     }
     let (mut runs, mut listed) = (0, Ok(()));
@@ -229,7 +228,7 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
         pool.add("the kernel", move |context| {
             build(context, "runtime", |elf, image| {
                 if audits_kernel {
-                    add_audit(context, targets.is_listing, audit::Image::Kernel, elf);
+                    add_audit(context, audit::Image::Kernel, elf);
                 }
                 targets.add_kernel(context, elf, image);
                 card::add(context, targets, image);
@@ -244,7 +243,7 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
         pool.add("the tests", move |context| {
             build(context, "kprobes-tests", |elf, image| {
                 if audits_tests {
-                    add_audit(context, targets.is_listing, audit::Image::Tests, elf);
+                    add_audit(context, audit::Image::Tests, elf);
                 }
                 targets.add_listed(context, image)
             });
@@ -262,15 +261,11 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
 }
 
 /// Adds or lists the audit of an image.
-fn add_audit(context: &BuildContext<'_, '_>, is_listing: bool, image: audit::Image, elf: &Path) {
-    let name = image.test_name();
-    if is_listing {
-        return context.results.list(name.into(), 1);
-    }
+fn add_audit(context: &BuildContext<'_, '_>, image: audit::Image, elf: &Path) {
     let elf = elf.to_path_buf();
     let is_default = workspace::other_profile().is_none();
     let audit = move || audit::check(image, &elf, is_default).map(|()| Outcome::Passed);
-    context.add(name.into(), 1, Box::new(move |results| results.time(name.into(), audit)));
+    context.add_test(image.test_name(), audit);
 }
 
 /// Builds a package for the target, and calls `then` with the program and its image.
@@ -278,7 +273,5 @@ fn build(context: &BuildContext<'_, '_>, package: &str, then: impl FnOnce(&Path,
     let built = workspace::build_kernel(package)
         .and_then(|elf| Ok((workspace::image(&elf)?, elf)))
         .and_then(|(image, elf)| then(&elf, &image));
-    if let Err(error) = built {
-        context.results.step_failed(format!("build::{package}"), format!("{error:#}"));
-    }
+    context.results.step(format!("build::{package}"), built);
 }

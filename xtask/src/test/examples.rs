@@ -21,7 +21,7 @@ use cargo_kprobes::image;
 
 use super::{
     capture::capture,
-    pool::{BuildContext, Pool},
+    pool::Pool,
     report::Outcome,
     session::{Player, Session},
     wanted::Wanted,
@@ -69,62 +69,61 @@ const EXAMPLES: [Example; 3] = [
         run: kernel::counts,
     },
 ];
-/// The machines that an example runs on: a core with LSE and pointer authentication, and one without.
-const MACHINES: [QemuMachine; 2] = [
-    QemuMachine { machine: "virt", core: "max", cpus: 1 },
-    QemuMachine { machine: "virt", core: "cortex-a72", cpus: 1 },
-];
+/// The machine of most kernels here. Its core has LSE and pointer authentication.
+const VIRT: QemuMachine = QemuMachine { machine: "virt", core: "max", cpus: 1 };
+/// A machine whose core has neither.
+const WITHOUT_LSE: QemuMachine = QemuMachine { core: "cortex-a72", ..VIRT };
 /// The machine for the feature `raspi3b`. It has all its CPUs.
 const RASPI3B: QemuMachine = QemuMachine { machine: "raspi3b", core: "cortex-a53", cpus: 4 };
 /// The time limit, far more than an example takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Adds the tests of the examples.
-pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    mistakes::add(pool, wanted, is_listing);
-    pages::add(pool, wanted, is_listing);
-    memory::add(pool, wanted, is_listing);
-    gnu::add(pool, wanted, is_listing);
+pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted) {
+    mistakes::add(pool, wanted);
+    pages::add(pool, wanted);
+    memory::add(pool, wanted);
+    gnu::add(pool, wanted);
     for example in &EXAMPLES {
-        pool.add("the examples", move |context| add_example(context, wanted, is_listing, example));
+        add_example(pool, wanted, example);
     }
 }
 
-fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool, example: &'static Example) {
+/// Adds the tests of an example.
+fn add_example<'a>(pool: &Pool<'a>, wanted: &'a Wanted, example: &'static Example) {
     let Example { name, package, audit, run, .. } = example;
-    add_one(context, wanted, is_listing, format!("examples::{name}_is_short"), || is_short(example));
-    if let Some(audit) = audit {
-        let audited = || build(example, &[]).map_err(|error| format!("{error:#}")).and_then(|elf| audit(&elf));
-        add_one(context, wanted, is_listing, format!("examples::{name}_is_closed"), audited);
-    }
-    let on_raspi3b = format!("examples::{name}_on_raspi3b");
-    if wanted.has(&on_raspi3b) {
-        if is_listing {
-            context.results.list(on_raspi3b, 1);
-        } else {
-            // Built first and copied, because the build for the other machine has the same path.
-            match build_for_raspi3b(example) {
-                Ok(elf) => context.add(
-                    on_raspi3b.clone(),
-                    1,
-                    Box::new(move |results| results.time(on_raspi3b, || run(&elf, RASPI3B))),
-                ),
-                Err(error) => context.results.step_failed(format!("build::{package}/raspi3b"), format!("{error:#}")),
+    let full = |what: &str| format!("examples::{name}_{what}");
+    let [short, closed, on_raspi3b] = ["is_short", "is_closed", "on_raspi3b"].map(full);
+    let machines =
+        [VIRT, WITHOUT_LSE].map(|machine| (machine, full(&format!("on_{}", machine.core.replace('-', "_")))));
+    let names = [Some(&short), audit.map(|_| &closed), Some(&on_raspi3b)].into_iter().flatten();
+    let names = names.chain(machines.iter().map(|(_, name)| name));
+    pool.add_for(wanted.among(names), "the examples", move |context| {
+        let check = |name: String, test: &dyn Fn() -> Result<(), String>| {
+            if wanted.has(&name) {
+                context.results.time(name, || test().map(|()| Outcome::Passed));
             }
+        };
+        check(short, &|| is_short(example));
+        if let Some(audit) = audit {
+            check(closed, &|| audit(&build(example, &[]).map_err(|error| format!("{error:#}"))?));
         }
-    }
-    let names = MACHINES.map(|machine| (machine, format!("examples::{name}_on_{}", machine.core.replace('-', "_"))));
-    let names: Vec<_> = names.into_iter().filter(|(_, name)| wanted.has(name)).collect();
-    if is_listing || names.is_empty() {
-        return names.into_iter().for_each(|(_, name)| context.results.list(name, 1));
-    }
-    match build(example, &[]) {
-        Ok(elf) => names.into_iter().for_each(|(machine, name)| {
-            let elf = elf.clone();
-            context.add(name.clone(), 1, Box::new(move |results| results.time(name, || run(&elf, machine))));
-        }),
-        Err(error) => context.results.step_failed(format!("build::{package}"), format!("{error:#}")),
-    }
+        // Built first and copied, because the build for the other machines has the same path.
+        if wanted.has(&on_raspi3b)
+            && let Some(elf) = context.results.step(format!("build::{package}/raspi3b"), build_for_raspi3b(example))
+        {
+            context.add_test(on_raspi3b, move || run(&elf, RASPI3B));
+        }
+        let mut machines = machines.into_iter().filter(|(_, name)| wanted.has(name)).peekable();
+        if machines.peek().is_some()
+            && let Some(elf) = context.results.step(format!("build::{package}"), build(example, &[]))
+        {
+            machines.for_each(|(machine, name)| {
+                let elf = elf.clone();
+                context.add_test(name, move || run(&elf, machine));
+            });
+        }
+    });
 }
 
 /// Builds an example for a Raspberry Pi 3, and returns the path of a copy.
@@ -145,20 +144,6 @@ fn build(Example { name, package, .. }: &Example, more: &[&str]) -> Result<PathB
     Ok(example.context("the example has no program")?.path)
 }
 
-fn add_one(
-    context: &BuildContext<'_, '_>,
-    wanted: &Wanted,
-    is_listing: bool,
-    name: String,
-    test: impl FnOnce() -> Result<(), String>,
-) {
-    match (wanted.has(&name), is_listing) {
-        (false, _) => {}
-        (true, true) => context.results.list(name, 1),
-        (true, false) => context.results.time(name, || test().map(|()| Outcome::Passed)),
-    }
-}
-
 fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(workspace::root().join(path)).map_err(|error| format!("{path} cannot be read: {error}"))
 }
@@ -171,10 +156,9 @@ fn shown(name: &str) -> Result<String, String> {
     Ok(shown.to_owned())
 }
 
-/// Compares the output of an example with the block of its page.
-fn prints(elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Result<Outcome, String> {
-    let expected = shown("minimal")?;
-    let printed = run(elf, machine, core, cpus)?;
+/// Compares the output of the example `minimal`, or of a kernel that is derived from it, with the block of its page.
+fn prints(elf: &Path, machine: QemuMachine) -> Result<Outcome, String> {
+    let (printed, expected) = (run(elf, machine)?, shown("minimal")?);
     match printed == expected {
         true => Ok(Outcome::Passed),
         false => Err(format!("it prints\n{printed}\nand its page shows\n{expected}")),
@@ -200,9 +184,8 @@ fn answers(elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Resu
     dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }
 
-/// Runs an image on this machine of QEMU with `cpus` CPUs of this core, and returns the output after it has ended. More
-/// arguments may follow the name of the machine.
-fn run(elf: &Path, machine: &str, core: &str, cpus: usize) -> Result<String, String> {
+/// Runs an image, and returns the output after it has ended. More arguments may follow the name of the machine.
+fn run(elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Result<String, String> {
     let mut qemu = workspace::command("timeout");
     qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-cpu", core, "-machine"]);
     qemu.args(machine.split_whitespace());

@@ -113,7 +113,7 @@ fn selected(packages: &[&'static str]) -> Vec<&'static str> {
 }
 
 /// Adds the checks of the sources, which run no program of the repository.
-pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
+pub fn add_checks(pool: &Pool<'_>, wanted: &Wanted, is_thorough: bool) {
     let checks: [(&str, Vec<&str>); 12] = [
         // With LTO, the assembly of all crates is one file, in which every name may be defined only once. Linking takes
         // one core for long, so it is not left to the end.
@@ -148,28 +148,20 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is
     let is_asked_for =
         |name: &str| wanted.has(name) && (is_thorough || wanted.is_filtered() || !THOROUGH.contains(&name));
     for (name, arguments) in checks.into_iter().filter(|(name, _)| is_asked_for(name)) {
-        pool.add(name, move |context| {
-            if is_listing {
-                return context.results.list(name.into(), 1);
+        pool.add_check(name, move || {
+            if [PACKAGES, PACKAGES_OF_HOST].contains(&name) {
+                return packages::check(name, &arguments);
             }
-            context.results.time(name.into(), || {
-                if [PACKAGES, PACKAGES_OF_HOST].contains(&name) {
-                    return packages::check(name, &arguments);
-                }
-                capture(&mut workspace::cargo(&arguments), |_| {}).output().map(|_| Outcome::Passed)
-            });
+            capture(&mut workspace::cargo(&arguments), |_| {}).output().map(|_| Outcome::Passed)
         });
     }
     if is_asked_for(DOCUMENTATION) {
-        pool.add(DOCUMENTATION, move |context| match is_listing {
-            true => context.results.list(DOCUMENTATION.into(), 1),
-            false => context.results.time(DOCUMENTATION.into(), || documentation::check(&PUBLISHED)),
-        });
+        pool.add_check(DOCUMENTATION, || documentation::check(&PUBLISHED));
     }
 }
 
 /// Adds the tests of the pure parts, in their long forms if `is_thorough`.
-pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
+pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool) {
     let build = ["test", "--no-run"];
     for (what, arguments, part) in [
         ("host::libraries", [&build, &PROGRAMS[..], &PURE, &HOST, &selected(&OF_HOST)].concat(), ""),
@@ -181,20 +173,17 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_
         ),
     ] {
         pool.add(what, move |context| {
-            if let Err(error) = setup::device_trees() {
-                return context.results.step_failed("host::setup", format!("{error:#}"));
+            if context.results.step("host::setup", setup::device_trees()).is_none() {
+                return;
             }
-            match workspace::build(&arguments) {
-                Ok(executables) => executables.into_iter().for_each(|executable| {
-                    if is_listing {
-                        list(context.results, wanted, &executable, part);
-                    } else {
-                        let name = full_name(&executable, "end");
-                        let run = move |results: &Results| run(results, wanted, &executable, part, is_thorough);
-                        context.add(name, 1, Box::new(run));
-                    }
-                }),
-                Err(error) => context.results.step_failed(what, format!("{error:#}")),
+            for executable in context.results.step(what, workspace::build(&arguments)).into_iter().flatten() {
+                if context.is_listing() {
+                    list(context.results, wanted, &executable, part);
+                } else {
+                    let name = full_name(&executable, "end");
+                    let run = move |results: &Results| run(results, wanted, &executable, part, is_thorough);
+                    context.add(name, 1, Box::new(run));
+                }
             }
         });
     }
@@ -218,22 +207,15 @@ fn tests(executable: &Executable, part: &str) -> Result<Vec<String>, String> {
 
 /// Lists the wanted tests of one program.
 fn list(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) {
-    match tests(executable, part) {
-        Ok(tests) => {
-            let names = tests.iter().map(|name| full_name(executable, name)).filter(|name| wanted.has(name));
-            names.for_each(|name| results.list(name, 1));
-        }
-        Err(sentence) => results.step_failed(full_name(executable, "list"), sentence),
-    }
+    let tests = results.step(full_name(executable, "list"), tests(executable, part)).unwrap_or_default();
+    let names = tests.iter().map(|name| full_name(executable, name));
+    wanted.among(names).into_iter().for_each(|name| results.list(name, 1));
 }
 
 /// Runs the wanted tests of one program, one at a time. A listed test without a result is an error.
 fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str, is_thorough: bool) {
     let full = |name: &str| full_name(executable, name);
-    let mut tests = match tests(executable, part) {
-        Ok(tests) => tests,
-        Err(sentence) => return results.step_failed(full("list"), sentence),
-    };
+    let mut tests = results.step(full("list"), tests(executable, part)).unwrap_or_default();
     tests.retain(|name| wanted.has(&full(name)));
     if tests.is_empty() {
         return;

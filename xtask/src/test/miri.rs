@@ -36,18 +36,13 @@ const USUAL: &str = "miri::tree_borrows::aarch64-kprobes";
 const SHORT: [&str; 3] = ["--", "probe::tests::returns", "probe::hit"];
 
 /// Adds the tests that run in Miri.
-pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
+pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool) {
     let tests = MODELS.iter().flat_map(|&(model, flag)| PACKAGES.map(|package| (model, flag, package)));
     let tests = tests.map(|(model, flag, package)| (format!("miri::{model}::{package}"), flag, package));
     let is_asked_for = |name: &str| wanted.has(name) && (is_thorough || wanted.is_filtered() || name == USUAL);
     let tests: Vec<_> = tests.filter(|(name, ..)| is_asked_for(name)).collect();
-    if tests.is_empty() {
-        return;
-    }
-    pool.add("miri", move |context| {
-        if is_listing {
-            return tests.into_iter().for_each(|(name, ..)| context.results.list(name, 1));
-        }
+    let names = tests.iter().map(|(name, ..)| name.clone()).collect();
+    pool.add_for(names, "miri", move |context| {
         let Some(host) = host_with_miri() else {
             let reason = "needs Miri: rustup toolchain install nightly --component miri --component rust-src";
             return tests

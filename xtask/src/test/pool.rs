@@ -13,6 +13,7 @@
 use std::{
     any::Any,
     collections::VecDeque,
+    fmt::Display,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
@@ -63,8 +64,13 @@ impl Results {
     }
 
     /// Reports that a step failed on which tests depend.
-    pub fn step_failed(&self, name: impl Into<String>, sentence: String) {
-        self.add(Finished::failed_step(name, sentence));
+    pub fn step_failed(&self, name: impl Into<String>, error: impl Display) {
+        self.add(Finished::failed_step(name, format!("{error:#}")));
+    }
+
+    /// Returns the value of a step on which tests depend, or reports its error.
+    pub fn step<T>(&self, name: impl Into<String>, result: Result<T, impl Display>) -> Option<T> {
+        result.map_err(|error| self.step_failed(name, error)).ok()
     }
 
     /// Reports, when tests are listed, a test that runs `count` times.
@@ -81,6 +87,20 @@ pub struct BuildContext<'p, 'a> {
 }
 
 impl<'a> BuildContext<'_, 'a> {
+    /// Whether tests are listed instead of run.
+    pub fn is_listing(&self) -> bool {
+        self.pool.is_listing
+    }
+
+    /// Adds a test for one CPU, or lists it.
+    pub fn add_test(&self, name: impl Into<String>, test: impl FnOnce() -> Result<Outcome, String> + Send + 'a) {
+        let name = name.into();
+        match self.is_listing() {
+            true => self.results.list(name, 1),
+            false => self.add(name.clone(), 1, Box::new(move |results| results.time(name, test))),
+        }
+    }
+
     /// Adds a job for `cpus` CPUs. A panic of the job becomes the result of the test `name`.
     pub fn add(&self, name: String, cpus: usize, job: Job<'a>) {
         let cores = self.pool.cores_for(cpus);
@@ -105,6 +125,8 @@ impl<'a> BuildContext<'_, 'a> {
 /// The work that remains, and the number of the host's cores.
 pub struct Pool<'a> {
     cores: usize,
+    /// Whether tests are listed instead of run.
+    is_listing: bool,
     work: Mutex<Work<'a>>,
     changed: Condvar,
 }
@@ -145,8 +167,8 @@ const NICE: i32 = 5;
 
 impl<'a> Pool<'a> {
     /// Creates a pool for a host with this number of cores.
-    pub fn new(cores: usize) -> Self {
-        Self { cores, work: Mutex::default(), changed: Condvar::new() }
+    pub fn new(cores: usize, is_listing: bool) -> Self {
+        Self { cores, is_listing, work: Mutex::default(), changed: Condvar::new() }
     }
 
     fn cores_for(&self, cpus: usize) -> usize {
@@ -161,6 +183,26 @@ impl<'a> Pool<'a> {
     /// Adds a build, after those that were added before.
     pub fn add(&self, name: &'static str, build: impl FnOnce(&BuildContext<'_, 'a>) + Send + 'a) {
         self.lock().builds.push_back((name, Box::new(build)));
+    }
+
+    /// Adds a build that these tests need, if there are any. Tests that are listed need no build.
+    pub fn add_for(
+        &self,
+        tests: Vec<String>,
+        name: &'static str,
+        build: impl FnOnce(&BuildContext<'_, 'a>) + Send + 'a,
+    ) {
+        if !tests.is_empty() {
+            self.add(name, move |context| match context.is_listing() {
+                true => tests.into_iter().for_each(|test| context.results.list(test, 1)),
+                false => build(context),
+            });
+        }
+    }
+
+    /// Adds a test that runs Cargo, which is a build for that reason.
+    pub fn add_check(&self, name: &'static str, check: impl FnOnce() -> Result<Outcome, String> + Send + 'a) {
+        self.add_for(vec![name.into()], name, move |context| context.results.time(name.into(), check));
     }
 
     fn lock(&self) -> MutexGuard<'_, Work<'a>> {
@@ -293,7 +335,7 @@ mod tests {
     #[test]
     fn builds_run_in_order_and_one_at_a_time() {
         let (running, next) = &(AtomicUsize::new(0), AtomicUsize::new(0));
-        let pool = Pool::new(6);
+        let pool = Pool::new(6, false);
         for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
             pool.add(name, move |_| {
                 assert_eq!((running.fetch_add(1, SeqCst), next.fetch_add(1, SeqCst)), (0, number));
@@ -306,7 +348,7 @@ mod tests {
     #[test]
     fn jobs_run_beside_the_build_that_added_them() {
         let together = &Barrier::new(2);
-        let pool = Pool::new(2);
+        let pool = Pool::new(2, false);
         pool.add("build", move |context| {
             let job = move |results: &Results| {
                 together.wait();
@@ -320,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_machine_of_several_cpus_waits_for_room_and_those_behind_it_wait_too() {
-        let pool = Pool::new(2);
+        let pool = Pool::new(2, false);
         let results = &Results(std::sync::mpsc::channel().0);
         let context = BuildContext { pool: &pool, results };
         for cpus in [1, 1, 4, 1] {
@@ -343,7 +385,7 @@ mod tests {
 
     #[test]
     fn patient_jobs_run_beside_those_that_take_all_cores() {
-        let pool = Pool::new(2);
+        let pool = Pool::new(2, false);
         let results = &Results(std::sync::mpsc::channel().0);
         let context = BuildContext { pool: &pool, results };
         for cpus in [1, 2, 1] {
@@ -369,7 +411,7 @@ mod tests {
 
     #[test]
     fn all_jobs_of_all_builds_are_done() {
-        let pool = Pool::new(1);
+        let pool = Pool::new(1, false);
         for name in ["a", "b"] {
             pool.add(name, move |context| {
                 for number in 0..3 {
@@ -384,8 +426,17 @@ mod tests {
     }
 
     #[test]
+    fn listed_tests_need_no_build() {
+        let pool = Pool::new(1, true);
+        pool.add_for(vec!["a".into(), "b".into()], "build", |_| panic!("it is built"));
+        pool.add_for(Vec::new(), "build of nothing", |_| panic!("it is built"));
+        pool.add("image", |context| context.add_test("c", || panic!("it runs")));
+        assert_eq!(run(pool), ["a", "b", "build", "c", "image"]);
+    }
+
+    #[test]
     fn a_panic_is_a_result_and_the_rest_goes_on() {
-        let pool = Pool::new(2);
+        let pool = Pool::new(2, false);
         pool.add("a", |context| {
             for name in ["one", "two", "three"] {
                 context.add(name.into(), 1, Box::new(move |_| panic!("on purpose in {name}")));

@@ -28,15 +28,10 @@ const PROFILES: [(&str, &str, &[Image]); 5] = [
 const NAME: &str = "audited";
 
 /// Adds a test for each profile.
-pub fn add<'a>(pool: &Pool<'a>, wanted: &Wanted, is_listing: bool) {
+pub fn add(pool: &Pool<'_>, wanted: &Wanted) {
     for (test, difference, images) in PROFILES.into_iter().filter(|(test, ..)| wanted.has(test)) {
-        pool.add(test, move |context| {
-            if is_listing {
-                return context.results.list(test.into(), 1);
-            }
-            context.results.time(test.into(), || {
-                images.iter().try_for_each(|&image| check(image, difference)).map(|()| Outcome::Passed)
-            });
+        pool.add_check(test, move || {
+            images.iter().try_for_each(|&image| check(image, difference)).map(|()| Outcome::Passed)
         });
     }
 }

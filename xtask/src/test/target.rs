@@ -138,8 +138,6 @@ pub struct Targets<'a> {
     pub is_thorough: bool,
     /// Whether some configurations were left out, so that there may be none for a test.
     pub is_narrowed: bool,
-    /// Whether tests are listed instead of run.
-    pub is_listing: bool,
     /// How many seconds a machine may take from one line to the next.
     pub seconds: u64,
 }
@@ -189,10 +187,8 @@ impl<'a> Targets<'a> {
     pub fn add_kernel(&'a self, context: &BuildContext<'_, 'a>, elf: &Path, image: &Path) {
         let mut candidates = Vec::new();
         for (index, named) in self.configurations.iter().enumerate() {
-            match self.of_kernel(index, elf, image) {
-                Ok(more) => candidates.extend(more),
-                Err(error) => context.results.step_failed(format!("{}::kernel", named.prefix), format!("{error:#}")),
-            }
+            let name = format!("{}::kernel", named.prefix);
+            candidates.extend(context.results.step(name, self.of_kernel(index, elf, image)).into_iter().flatten());
         }
         self.begin(context, candidates, Order::Last);
     }
@@ -303,7 +299,7 @@ impl<'a> Targets<'a> {
                 let need = demands.needs.unwrap_or_default();
                 let missing = format!("{name} runs nowhere: no configuration has a {need}, which it needs");
                 match self.is_narrowed {
-                    true if self.is_listing => context.results.list(missing, 0),
+                    true if context.is_listing() => context.results.list(missing, 0),
                     true => context.results.add(Finished::skipped(home, format!("no {need}"))),
                     false => context.results.step_failed(home, missing),
                 }
@@ -317,7 +313,7 @@ impl<'a> Targets<'a> {
             let is_thorough = self.is_thorough && (!is_large || demands.depends.contains(&Trait::Cpus));
             (is_thorough || selected.contains(&(index - 1))) && self.wanted.has(&self.full_name(candidate))
         });
-        if self.is_listing {
+        if context.is_listing() {
             let prefixes: Vec<_> =
                 candidates.iter().map(|one| self.configurations[one.configuration].prefix.as_str()).collect();
             if !prefixes.is_empty() {

@@ -71,6 +71,11 @@ impl Wanted {
         if self.is_exact { name == filter || rest == filter } else { name.contains(filter) }
     }
 
+    /// Returns the wanted tests among these.
+    pub fn among(&self, names: impl IntoIterator<Item: Into<String>>) -> Vec<String> {
+        names.into_iter().map(Into::into).filter(|name| self.has(name)).collect()
+    }
+
     /// Whether the filter begins with this prefix, and with no other.
     pub fn names(&self, prefix: &str) -> bool {
         self.prefixes.as_deref().is_some_and(|prefixes| matches!(prefixes, [meant] if meant == prefix))

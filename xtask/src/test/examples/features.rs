@@ -5,9 +5,9 @@ use std::{fs, path::Path};
 
 use object::{Object, ObjectSection, read::elf::ElfFile64};
 
-use super::{derived::Package, read, run, shown};
+use super::{VIRT, derived::Package, prints, read};
 use crate::test::{
-    pool::{BuildContext, Job, Pool},
+    pool::{BuildContext, Pool},
     report::Outcome,
     wanted::Wanted,
 };
@@ -24,19 +24,11 @@ const PAGE: &str = "docs/embedding.md";
 const TOLERANCE: u64 = 1;
 
 /// Adds a test for each combination.
-pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    let combinations: Vec<_> =
-        COMBINATIONS.into_iter().map(|one| (test_name(one.1), one)).filter(|(test, _)| wanted.has(test)).collect();
-    if combinations.is_empty() {
-        return;
-    }
-    pool.add("the features of the engine", move |context| {
-        for (test, (row, name, features)) in combinations {
-            if is_listing {
-                context.results.list(test, 1);
-            } else if let Err(error) = add_one(context, test, row, name, features) {
-                context.results.step_failed("build::features", error);
-            }
+pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted) {
+    let tests = wanted.among(COMBINATIONS.map(|(_, name, _)| test_name(name)));
+    pool.add_for(tests, "the features of the engine", move |context| {
+        for (row, name, features) in COMBINATIONS.into_iter().filter(|(_, name, _)| wanted.has(&test_name(name))) {
+            context.results.step("build::features", add_one(context, row, name, features));
         }
     });
 }
@@ -45,28 +37,16 @@ fn test_name(name: &str) -> String {
     format!("check::features::{name}")
 }
 
-fn add_one(
-    context: &BuildContext<'_, '_>,
-    test: String,
-    row: &'static str,
-    name: &str,
-    features: &str,
-) -> Result<(), String> {
+fn add_one(context: &BuildContext<'_, '_>, row: &'static str, name: &str, features: &str) -> Result<(), String> {
     let package = Package::new("features")?;
     package.put(name, &[], "")?;
     let elf = package.build(&[name], &["--no-default-features", "--features", features])?.join(name);
-    let name = test.clone();
-    let job: Job<'_> = Box::new(move |results| results.time(name, || prints_and_takes(&elf, row)));
-    context.add(test, 1, job);
+    context.add_test(test_name(name), move || prints(&elf, VIRT).and_then(|_| takes(&elf, row)));
     Ok(())
 }
 
-/// Checks what a kernel prints, and its lengths against this row of the page.
-fn prints_and_takes(elf: &Path, row: &str) -> Result<Outcome, String> {
-    let (printed, expected) = (run(elf, "virt", "max", 1)?, shown("minimal")?);
-    if printed != expected {
-        return Err(format!("it prints\n{printed}"));
-    }
+/// Checks the lengths of a kernel against this row of the page.
+fn takes(elf: &Path, row: &str) -> Result<Outcome, String> {
     let (found, said) = (kibibytes(elf)?, said(&read(PAGE)?, row)?);
     if found.iter().zip(said).all(|(found, said)| found.abs_diff(said) <= TOLERANCE) {
         return Ok(Outcome::Passed);

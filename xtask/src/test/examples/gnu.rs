@@ -2,9 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use super::{derived::Package, run, shown};
+use super::{VIRT, derived::Package, prints};
 use crate::test::{
-    pool::{BuildContext, Job, Pool},
+    pool::{BuildContext, Pool},
     report::Outcome,
     wanted::Wanted,
 };
@@ -14,38 +14,21 @@ const TEST: &str = "examples::minimal_linked_by_gnu_ld";
 const LINKER: &str = "aarch64-linux-gnu-ld";
 
 /// Adds the test.
-pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    if !wanted.has(TEST) {
-        return;
-    }
-    pool.add("a kernel linked by GNU ld", move |context| {
-        if is_listing {
-            return context.results.list(TEST.into(), 1);
-        }
-        if let Err(error) = add_test(context) {
-            context.results.step_failed("build::gnu_ld", error);
-        }
+pub fn add(pool: &Pool<'_>, wanted: &Wanted) {
+    pool.add_for(wanted.among([TEST]), "a kernel linked by GNU ld", |context| {
+        context.results.step("build::gnu_ld", add_test(context));
     });
 }
 
 fn add_test(context: &BuildContext<'_, '_>) -> Result<(), String> {
-    let version = Command::new(LINKER).arg("--version").stdin(Stdio::null()).output();
-    let job: Job<'_> = match version {
-        Err(error) => {
-            let reason = format!("{LINKER} is not installed: {error}");
-            Box::new(move |results| results.time(TEST.into(), || Ok(Outcome::Skipped(reason))))
-        }
-        Ok(_) => {
-            let package = Package::new("gnu_ld")?;
-            package.put("gnu_ld", &[], "")?;
-            let elf = package.build_with_linker("gnu_ld", LINKER)?;
-            let check = move || match (run(&elf, "virt", "max", 1)?, shown("minimal")?) {
-                (printed, expected) if printed == expected => Ok(Outcome::Passed),
-                (printed, _) => Err(format!("it prints\n{printed}")),
-            };
-            Box::new(move |results| results.time(TEST.into(), check))
-        }
-    };
-    context.add(TEST.into(), 1, job);
+    if let Err(error) = Command::new(LINKER).arg("--version").stdin(Stdio::null()).output() {
+        let reason = format!("{LINKER} is not installed: {error}");
+        context.add_test(TEST, || Ok(Outcome::Skipped(reason)));
+        return Ok(());
+    }
+    let package = Package::new("gnu_ld")?;
+    package.put("gnu_ld", &[], "")?;
+    let elf = package.build_with_linker("gnu_ld", LINKER)?;
+    context.add_test(TEST, move || prints(&elf, VIRT));
     Ok(())
 }

@@ -17,8 +17,8 @@ pub fn is_closed(elf: &Path) -> Result<(), String> {
 }
 
 /// Runs the example on several CPUs. It must print what its page shows, with other numbers that agree with each other.
-pub fn counts(elf: &Path, QemuMachine { machine, core, .. }: QemuMachine) -> Result<Outcome, String> {
-    let printed = run(&fill_in(elf, core)?, machine, core, CPUS)?;
+pub fn counts(elf: &Path, machine: QemuMachine) -> Result<Outcome, String> {
+    let printed = run(&fill_in(elf, machine.core)?, QemuMachine { cpus: CPUS, ..machine })?;
     let page = shown("kernel")?;
     if words(&printed) != words(&page) {
         return Err(format!("it prints\n{printed}\nand its page shows\n{page}"));

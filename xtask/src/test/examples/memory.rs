@@ -3,11 +3,12 @@
 //! kernels have 100,000 more instructions, which are all probed.
 
 use super::{
+    QemuMachine, VIRT,
     derived::{File, Package, Replacement},
     read, run,
 };
 use crate::test::{
-    pool::{BuildContext, Job, Pool},
+    pool::{BuildContext, Pool},
     report::Outcome,
     wanted::Wanted,
 };
@@ -72,17 +73,9 @@ const ALL: &str = r#"
 "#;
 
 /// Adds the test.
-pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    if !wanted.has(TEST) {
-        return;
-    }
-    pool.add("kernels with many probes", move |context| {
-        if is_listing {
-            return context.results.list(TEST.into(), 1);
-        }
-        if let Err(error) = add_test(context) {
-            context.results.step_failed("build::memory", error);
-        }
+pub fn add(pool: &Pool<'_>, wanted: &Wanted) {
+    pool.add_for(wanted.among([TEST]), "kernels with many probes", |context| {
+        context.results.step("build::memory", add_test(context));
     });
 }
 
@@ -133,14 +126,12 @@ fn add_test(context: &BuildContext<'_, '_>) -> Result<(), String> {
         names.extend([name_of_first, name_of_all]);
     }
     let directory = package.build(&names.iter().map(String::as_str).collect::<Vec<_>>(), &[])?;
-    let test = move || {
-        let run = |name: String| run(&directory.join(name), "virt -m 1G", "max", 1);
+    context.add_test(TEST, move || {
+        let run = |name: String| run(&directory.join(name), QemuMachine { machine: "virt -m 1G", ..VIRT });
         let figures = |cpus| Figures::of(&run(format!("first{cpus}"))?, &run(format!("all{cpus}"))?);
         let rows: Vec<_> = CPUS.into_iter().map(|cpus| Ok((cpus, figures(cpus)?))).collect::<Result<_, String>>()?;
         compare(&read(PAGE)?, &rows)
-    };
-    let job: Job<'_> = Box::new(move |results| results.time(TEST.into(), test));
-    context.add(TEST.into(), 1, job);
+    });
     Ok(())
 }
 

@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use super::{
+    VIRT,
     derived::{File, Package},
     pages, run,
 };
 use crate::test::{
-    pool::{BuildContext, Job, Pool},
+    pool::{BuildContext, Pool},
     report::Outcome,
     wanted::Wanted,
 };
@@ -199,20 +200,11 @@ const NOT_EXECUTABLE: (&str, &str) =
     ("with_memory_that_is_not_executable", "from which no instruction can be executed");
 
 /// Adds a test for each mistake.
-pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
+pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted) {
     let names = MISTAKES.iter().chain(&FAULTS).map(|mistake| mistake.name);
     let names = names.chain([UNOPTIMIZED, MANGLED, SIMD, NOT_EXECUTABLE].map(|(name, _)| name));
-    let tests: Vec<String> = names.map(test_name).filter(|test| wanted.has(test)).collect();
-    if tests.is_empty() {
-        return;
-    }
-    pool.add("kernels with mistakes", move |context| {
-        if is_listing {
-            return tests.into_iter().for_each(|test| context.results.list(test, 1));
-        }
-        if let Err(error) = add_all(context, wanted) {
-            context.results.step_failed("build::mistakes", error);
-        }
+    pool.add_for(wanted.among(names.map(test_name)), "kernels with mistakes", move |context| {
+        context.results.step("build::mistakes", add_all(context, wanted));
     });
 }
 
@@ -267,10 +259,11 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
     }
     for (name, message) in faults {
         let package = package.clone();
-        add_one(context, name, move || contains(&package.fail_to_build(name)?, message));
+        context.add_test(test_name(name), move || contains(&package.fail_to_build(name)?, message));
     }
     if is_wanted(SIMD.0) {
-        add_one(context, SIMD.0, move || match package.build_with_flags(SIMD.0, "-Ctarget-feature=+neon") {
+        let flags = "-Ctarget-feature=+neon";
+        context.add_test(test_name(SIMD.0), move || match package.build_with_flags(SIMD.0, flags) {
             Ok(elf) => Err(format!("{} is built", elf.display())),
             Err(text) => contains(&text, SIMD.1),
         });
@@ -278,19 +271,10 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
     Ok(())
 }
 
-fn add_one<'a>(context: &BuildContext<'_, 'a>, name: &str, test: impl FnOnce() -> Result<Outcome, String> + Send + 'a) {
-    let test_name = test_name(name);
-    let job: Job<'a> = Box::new({
-        let name = test_name.clone();
-        move |results| results.time(name, test)
-    });
-    context.add(test_name, 1, job);
-}
-
 /// Adds the run of a kernel, which must print `message`.
 fn add_run(context: &BuildContext<'_, '_>, name: &str, elf: &Path, message: &'static str) {
     let elf = elf.to_path_buf();
-    add_one(context, name, move || contains(&run(&elf, "virt", "max", 1)?, message));
+    context.add_test(test_name(name), move || contains(&run(&elf, VIRT)?, message));
 }
 
 /// Checks that `printed` contains `message`.

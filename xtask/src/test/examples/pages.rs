@@ -2,12 +2,12 @@
 //! those of 4 KiB; and at EL2, with the Virtualization Host Extensions. Each prints what the example prints.
 
 use super::{
+    QemuMachine, VIRT, WITHOUT_LSE,
     derived::{File, Package, Replacement},
-    run, shown,
+    prints,
 };
 use crate::test::{
-    pool::{BuildContext, Job, Pool},
-    report::Outcome,
+    pool::{BuildContext, Pool},
     wanted::Wanted,
 };
 
@@ -21,26 +21,24 @@ pub struct Granule {
     code: u32,
 }
 
-/// A kernel, and the machine and core that it runs on.
+/// A kernel, and the machine that it runs on.
 struct Variant {
     name: &'static str,
     granule: Granule,
     is_at_el2: bool,
-    machine: &'static str,
-    core: &'static str,
+    machine: QemuMachine,
 }
 
 const VARIANTS: [Variant; 4] = [
-    Variant { name: "pages_of_16_kib", granule: SMALLEST, is_at_el2: false, machine: "virt", core: "max" },
-    Variant { name: "pages_of_64_kib", granule: LARGEST, is_at_el2: false, machine: "virt", core: "max" },
+    Variant { name: "pages_of_16_kib", granule: SMALLEST, is_at_el2: false, machine: VIRT },
+    Variant { name: "pages_of_64_kib", granule: LARGEST, is_at_el2: false, machine: VIRT },
+    Variant { name: "pages_of_64_kib_without_lse", granule: LARGEST, is_at_el2: false, machine: WITHOUT_LSE },
     Variant {
-        name: "pages_of_64_kib_without_lse",
+        name: "el2_with_vhe",
         granule: LARGEST,
-        is_at_el2: false,
-        machine: "virt",
-        core: "cortex-a72",
+        is_at_el2: true,
+        machine: QemuMachine { machine: "virt,virtualization=on", ..VIRT },
     },
-    Variant { name: "el2_with_vhe", granule: LARGEST, is_at_el2: true, machine: "virt,virtualization=on", core: "max" },
 ];
 
 /// The changes that give the example pages.
@@ -163,18 +161,9 @@ const AT_EL2: [Replacement<'_>; 2] = [
 ];
 
 /// Adds a test for each kernel.
-pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    let variants: Vec<_> = VARIANTS.iter().filter(|variant| wanted.has(&test_name(variant))).collect();
-    if variants.is_empty() {
-        return;
-    }
-    pool.add("kernels with pages", move |context| {
-        if is_listing {
-            return variants.into_iter().for_each(|variant| context.results.list(test_name(variant), 1));
-        }
-        if let Err(error) = add_all(context, &variants) {
-            context.results.step_failed("build::pages", error);
-        }
+pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted) {
+    pool.add_for(wanted.among(VARIANTS.iter().map(test_name)), "kernels with pages", move |context| {
+        context.results.step("build::pages", add_all(context, wanted));
     });
 }
 
@@ -182,9 +171,10 @@ fn test_name(variant: &Variant) -> String {
     format!("examples::minimal_with_{}", variant.name)
 }
 
-fn add_all(context: &BuildContext<'_, '_>, variants: &[&'static Variant]) -> Result<(), String> {
+fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String> {
     let package = Package::new("pages")?;
-    for Variant { name, granule, is_at_el2, .. } in variants {
+    let variants: Vec<_> = VARIANTS.iter().filter(|variant| wanted.has(&test_name(variant))).collect();
+    for Variant { name, granule, is_at_el2, .. } in &variants {
         let pages = replacements(*granule);
         let mut all = pages.each();
         all.extend(AT_EL2.iter().filter(|_| *is_at_el2));
@@ -192,15 +182,9 @@ fn add_all(context: &BuildContext<'_, '_>, variants: &[&'static Variant]) -> Res
     }
     let names: Vec<&str> = variants.iter().map(|variant| variant.name).collect();
     let directory = package.build(&names, &[])?;
-    for &variant in variants {
-        let (elf, test) = (directory.join(variant.name), test_name(variant));
-        let name = test.clone();
-        let check = move || {
-            let (printed, expected) = (run(&elf, variant.machine, variant.core, 1)?, shown("minimal")?);
-            if printed == expected { Ok(Outcome::Passed) } else { Err(format!("it prints\n{printed}")) }
-        };
-        let job: Job<'_> = Box::new(move |results| results.time(name, check));
-        context.add(test, 1, job);
+    for variant in variants {
+        let elf = directory.join(variant.name);
+        context.add_test(test_name(variant), move || prints(&elf, variant.machine));
     }
     Ok(())
 }
