@@ -12,18 +12,20 @@ mod page;
 mod protocol;
 mod rehearsal;
 mod session;
-mod symbols;
 mod table;
 mod throughput;
 mod trace;
 
 use std::{
     ffi::OsString,
+    fs,
     io::{self, Write},
     path::PathBuf,
 };
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use cargo_kprobes::image;
+use kprobes_symbols::SymbolTable;
 
 use crate::{
     board::{self, Board, Overrides},
@@ -36,7 +38,6 @@ use monitor::Monitor;
 use protocol::Throughput;
 pub use rehearsal::Rehearsal;
 use session::{Figure, Session};
-use symbols::Symbols;
 
 /// The package of the image.
 pub const PACKAGE: &str = "kprobes-benches";
@@ -129,6 +130,7 @@ pub fn bench(options: &Options) -> Result<()> {
 /// A machine to start, and its program.
 struct Bench {
     elf: PathBuf,
+    image: PathBuf,
     arguments: Vec<OsString>,
     /// The arguments as a user would type them.
     command: String,
@@ -155,7 +157,7 @@ impl Bench {
         }
         // Relative to the root, so that the line means the same on another machine.
         let command = shell_line(&arguments).replace(&format!("{}/", workspace::root().display()), "");
-        Ok(Self { elf, arguments, command })
+        Ok(Self { elf, image, arguments, command })
     }
 
     /// Returns the figures of the wanted cases, measured in one machine, with the traces of hits, and of changes if
@@ -164,7 +166,9 @@ impl Bench {
         let monitor = Monitor::new()?;
         let mut arguments = self.arguments.clone();
         arguments.extend(monitor.arguments());
-        let mut session = Session::new(wanted, traces_changes, monitor, Symbols::read(&self.elf)?);
+        let bytes = fs::read(&self.image).with_context(|| format!("{} cannot be read", self.image.display()))?;
+        let symbols = SymbolTable::parse(&bytes[image::symbols_at(&self.elf)?..])?;
+        let mut session = Session::new(wanted, traces_changes, monitor, symbols);
         let outcome = converse(&arguments, seconds, &mut session).map_err(anyhow::Error::msg)?;
         outcome.map_err(|sentence| anyhow!("the image failed to measure: {sentence}"))
     }

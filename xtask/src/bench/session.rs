@@ -3,10 +3,11 @@
 
 use std::{collections::VecDeque, mem};
 
+use kprobes_symbols::SymbolTable;
+
 use super::{
     monitor::Monitor,
     protocol::{Case, Measured, PROMPT, ProtocolLine},
-    symbols::Symbols,
     trace::Trace,
 };
 use crate::{
@@ -63,7 +64,7 @@ pub type Outcome = Result<Vec<Figure>, String>;
 pub struct Session<'a> {
     wanted: &'a dyn Fn(&str) -> bool,
     monitor: Monitor,
-    symbols: Symbols,
+    symbols: SymbolTable<'a>,
     /// Whether changes are traced, too. They may have many instructions.
     traces_changes: bool,
     is_listed: bool,
@@ -78,7 +79,12 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Creates a conversation with a machine that was just started, about the cases that are `wanted` by name.
-    pub fn new(wanted: &'a dyn Fn(&str) -> bool, traces_changes: bool, monitor: Monitor, symbols: Symbols) -> Self {
+    pub fn new(
+        wanted: &'a dyn Fn(&str) -> bool,
+        traces_changes: bool,
+        monitor: Monitor,
+        symbols: SymbolTable<'a>,
+    ) -> Self {
         Self {
             wanted,
             monitor,

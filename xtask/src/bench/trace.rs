@@ -6,7 +6,7 @@
 
 use std::io::{self, BufRead};
 
-use super::symbols::Symbols;
+use kprobes_symbols::{Symbol, SymbolTable};
 
 /// The function that calls the target; the marks; and the common prefix of their names and the targets' names: see
 /// `benches/src/targets.S`.
@@ -30,17 +30,17 @@ pub struct Trace {
 
 impl Trace {
     /// Reads QEMU's log, which may be long. The error says what is missing.
-    pub fn read(log: impl BufRead, symbols: &Symbols) -> Result<Self, String> {
-        let find = |name| symbols.find(name).ok_or_else(|| format!("the image has no {name}"));
-        let ((round, size), (begin, _), (end, _)) = (find(ROUND)?, find(MARKS[0])?, find(MARKS[1])?);
+    pub fn read(log: impl BufRead, symbols: &SymbolTable<'_>) -> Result<Self, String> {
+        let find = |name| symbols.find(name).next().ok_or_else(|| format!("the image has no {name}"));
+        let (round, begin, end) = (find(ROUND)?, find(MARKS[0])?, find(MARKS[1])?);
         let mut trace = Self::default();
         // The address at which the counting ends, once it has begun.
         let mut last = None;
         for address in Addresses::new(log) {
             let address = address.map_err(|error| format!("the log cannot be read: {error}"))?;
             match last {
-                None if address == round => last = Some(round + size - 4),
-                None if address == begin => last = Some(end),
+                None if address == round.address => last = Some(round.address + round.size - 4),
+                None if address == begin.address => last = Some(end.address),
                 None => {}
                 Some(last) if address == last => return Ok(trace),
                 Some(_) => trace.add(address, symbols),
@@ -49,12 +49,13 @@ impl Trace {
         Err("the log has no complete hit or change".into())
     }
 
-    fn add(&mut self, address: u64, symbols: &Symbols) {
-        let (name, offset) = symbols.lookup(address).unwrap_or((ARENA, 0));
+    fn add(&mut self, address: u64, symbols: &SymbolTable<'_>) {
+        let around = symbols.lookup(address);
+        let Symbol { name, address: start, .. } = around.unwrap_or(Symbol { name: ARENA, address, size: 0 });
         if name.starts_with(BARE) {
             return;
         }
-        if name == VECTORS && offset.is_multiple_of(VECTOR) {
+        if name == VECTORS && (address - start).is_multiple_of(VECTOR) {
             self.exceptions += 1;
         }
         match self.functions.iter_mut().find(|(known, _)| known == name) {
@@ -113,29 +114,30 @@ impl<R: BufRead> Iterator for Addresses<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::Trace;
-    use crate::bench::symbols::Symbols;
+    use kprobes_symbols::{Contents, Symbol, SymbolTable};
 
-    fn symbols() -> Symbols {
-        Symbols::new(
-            [
-                ("exception_vectors", 0x1000, 0x800),
-                ("hit", 0x2000, 16),
-                ("bench_round", 0x3000, 16),
-                ("bench_begin", 0x5000, 4),
-                ("bench_end", 0x5004, 4),
-                ("bench_target_add", 0x4000, 8),
-            ]
-            .map(|(name, address, size)| (name.to_string(), address, size)),
-        )
-    }
+    use super::Trace;
+
+    const FUNCTIONS: [Symbol<'_>; 6] = [
+        Symbol { name: "exception_vectors", address: 0x1000, size: 0x800 },
+        Symbol { name: "hit", address: 0x2000, size: 16 },
+        Symbol { name: "bench_round", address: 0x3000, size: 16 },
+        Symbol { name: "bench_begin", address: 0x5000, size: 4 },
+        Symbol { name: "bench_end", address: 0x5004, size: 4 },
+        Symbol { name: "bench_target_add", address: 0x4000, size: 8 },
+    ];
 
     fn log(addresses: &[u64]) -> String {
         addresses.iter().map(|pc| format!("Trace 0: 0x7fd4 [00800400/{pc:016x}/01000d11/ff021201] name\n")).collect()
     }
 
+    fn read_with(functions: &[Symbol<'_>], log: &str) -> Result<Trace, String> {
+        let table = kprobes_symbols::write(0, &Contents { functions, ..Contents::default() }).unwrap();
+        Trace::read(log.as_bytes(), &SymbolTable::parse(&table).unwrap())
+    }
+
     fn read(log: &str) -> Result<Trace, String> {
-        Trace::read(log.as_bytes(), &symbols())
+        read_with(&FUNCTIONS, log)
     }
 
     const HIT: [u64; 12] =
@@ -176,6 +178,6 @@ mod tests {
         for part in [&HIT[1..], &HIT[..11], &[]] {
             assert!(read(&log(part)).is_err());
         }
-        assert!(Trace::read(log(&HIT).as_bytes(), &Symbols::new([])).unwrap_err().contains("bench_round"));
+        assert!(read_with(&[], &log(&HIT)).unwrap_err().contains("bench_round"));
     }
 }
