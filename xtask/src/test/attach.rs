@@ -31,7 +31,7 @@ use super::{
     pool::BuildContext,
     report::Outcome,
     select::Demands,
-    target::{Candidate, Order, Targets},
+    target::{Candidate, Targets},
 };
 use crate::{
     board,
@@ -87,32 +87,26 @@ struct Fixture {
 
 /// Adds the tests.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
-    let mut candidates = Vec::new();
-    for (index, named) in targets.configurations.iter().enumerate() {
+    targets.add_each(context, "attach::machine", |index, named| {
         if !named.board.has_virtio_serial() {
-            continue;
+            return Ok(Vec::new());
         }
-        let arguments = match named.arguments(kernel) {
-            Ok(arguments) => arguments,
-            Err(error) => return context.results.step_failed("attach::machine", format!("{error:#}")),
+        let fixture = Arc::new(Fixture {
+            arguments: named.arguments(kernel)?,
+            options: named.options(),
+            image: kernel.into(),
+            directory: workspace::root().join("target/attach").join(format!("{index}")),
+            seconds: targets.seconds,
+        });
+        // The README has the pictures of one configuration.
+        let has_pictures = named.is_base() && named.board.name == board::DEFAULT;
+        let tests = TESTS.into_iter().filter(|(name, _)| *name != "attach::pictures" || has_pictures);
+        let candidate = |(name, test): (_, Test)| {
+            let fixture = Arc::clone(&fixture);
+            Candidate::try_new(index, name, Demands::default(), move || test(&fixture))
         };
-        for (name, test) in TESTS {
-            // The README has the pictures of one configuration.
-            if name == "attach::pictures" && !(named.is_base() && named.board.name == board::DEFAULT) {
-                continue;
-            }
-            let fixture = Fixture {
-                arguments: arguments.clone(),
-                options: named.options(),
-                image: kernel.into(),
-                directory: workspace::root().join("target/attach").join(format!("{index}")),
-                seconds: targets.seconds,
-            };
-            let run = move || test(&fixture).map_err(|error| format!("{error:#}"));
-            candidates.push(Candidate::new(index, name.into(), Demands::default(), run));
-        }
-    }
-    targets.begin(context, candidates, Order::Last);
+        Ok(tests.map(candidate).collect())
+    });
 }
 
 impl Fixture {

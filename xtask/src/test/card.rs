@@ -16,7 +16,7 @@ use super::{
     report::Outcome,
     select::{Demands, Trait},
     session::{Player, Session},
-    target::{Candidate, Order, Targets},
+    target::{Candidate, Targets},
 };
 use crate::{
     board::{BASE, Board, Overrides},
@@ -29,19 +29,12 @@ const START: usize = 4 << 20;
 
 /// Adds the tests of the cards, with the image of the kernel, for all boards that have a card.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
-    let mut candidates = Vec::new();
-    for (index, named) in targets.configurations.iter().enumerate() {
-        let board = named.board;
-        if named.is_base() && board.has_card() {
-            let kernel = kernel.to_path_buf();
-            let run = move || match image_is_right(board, &kernel, targets.seconds) {
-                Ok(()) => Ok(Outcome::Passed),
-                Err(error) => Err(format!("{error:#}")),
-            };
-            candidates.push(Candidate::new(index, "card::image".into(), Demands::on(&[Trait::Board]), run));
-        }
-    }
-    targets.begin(context, candidates, Order::Last);
+    targets.add_each(context, "card::machine", |index, named| {
+        let (board, kernel) = (named.board, kernel.to_path_buf());
+        let image = move || image_is_right(board, &kernel, targets.seconds).map(|()| Outcome::Passed);
+        let test = || Candidate::try_new(index, "card::image", Demands::on(&[Trait::Board]), image);
+        Ok((named.is_base() && board.has_card()).then(test).into_iter().collect())
+    });
 }
 
 fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {

@@ -71,11 +71,8 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
         let fixture = fixture.map_err(|error| format!("{error:#}"));
         candidates.extend(tests.into_iter().map(|(name, depends, try_it)| {
             let fixture = fixture.clone();
-            let run = move || match try_it(&*fixture?) {
-                Ok(()) => Ok(Outcome::Passed),
-                Err(error) => Err(format!("{error:#}")),
-            };
-            Candidate::new(index, format!("loader::{name}"), Demands::on(depends), run)
+            let run = move || try_it(&*fixture.map_err(anyhow::Error::msg)?).map(|()| Outcome::Passed);
+            Candidate::try_new(index, format!("loader::{name}"), Demands::on(depends), run)
         }));
     }
     targets.begin(context, candidates, Order::First);

@@ -12,6 +12,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Arc,
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -21,7 +22,7 @@ use super::{
     pool::BuildContext,
     report::Outcome,
     select::{Demands, Trait},
-    target::{Candidate, Order, Targets},
+    target::{Candidate, Targets},
 };
 use crate::{
     flamegraph::Stacks,
@@ -66,28 +67,21 @@ impl Fixture {
 
 /// Adds the tests of the host commands that take data out of a machine.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
-    let mut candidates = Vec::new();
-    for (index, named) in targets.configurations.iter().enumerate() {
-        let arguments = match named.arguments(kernel) {
-            Ok(arguments) => arguments,
-            Err(error) => return context.results.step_failed("record::machine", format!("{error:#}")),
-        };
+    targets.add_each(context, "record::machine", |index, named| {
+        let fixture = Arc::new(Fixture {
+            arguments: named.arguments(kernel)?,
+            image: kernel.into(),
+            directory: workspace::root().join("target/recordings").join(format!("{}-{index}", named.board.name)),
+            seconds: targets.seconds,
+        });
         let has_channel = named.board.has_virtio_serial();
-        for (name, traits, test) in TESTS {
-            if name == "record::report" && !has_channel {
-                continue;
-            }
-            let fixture = Fixture {
-                arguments: arguments.clone(),
-                image: kernel.into(),
-                directory: workspace::root().join("target/recordings").join(format!("{}-{index}", named.board.name)),
-                seconds: targets.seconds,
-            };
-            let run = move || test(&fixture).map_err(|error| format!("{error:#}"));
-            candidates.push(Candidate::new(index, name.into(), Demands::on(traits), run));
-        }
-    }
-    targets.begin(context, candidates, Order::Last);
+        let tests = TESTS.into_iter().filter(|(name, ..)| *name != "record::report" || has_channel);
+        let candidate = |(name, traits, test): (_, &[Trait], Test)| {
+            let fixture = Arc::clone(&fixture);
+            Candidate::try_new(index, name, Demands::on(traits), move || test(&fixture))
+        };
+        Ok(tests.map(candidate).collect())
+    });
 }
 
 /// `trace-cmd report` must print the recording as the kernel prints the trace, line for line, except for the width of

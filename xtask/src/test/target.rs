@@ -103,6 +103,16 @@ impl<'a> Candidate<'a> {
         Self { configuration, name, demands, load: Load::Cpus, run: Box::new(run) }
     }
 
+    /// Creates a test whose error may have a context.
+    pub fn try_new(
+        configuration: usize,
+        name: impl Into<String>,
+        demands: Demands,
+        run: impl FnOnce() -> Result<Outcome> + Send + 'a,
+    ) -> Self {
+        Self::new(configuration, name.into(), demands, move || run().map_err(|error| format!("{error:#}")))
+    }
+
     /// Sets what it takes of the host.
     fn with(self, load: Load) -> Self {
         Self { load, ..self }
@@ -265,6 +275,20 @@ impl<'a> Targets<'a> {
         let candidates = self.configurations.iter().enumerate().map(candidate).collect::<Result<_>>()?;
         self.begin(context, candidates, Order::First);
         Ok(())
+    }
+
+    /// Adds the candidates that `of` returns for each configuration with its index, or lists them. An error is that of
+    /// the step `name`, and there is no candidate then.
+    pub fn add_each(
+        &'a self,
+        context: &BuildContext<'_, 'a>,
+        name: &str,
+        of: impl Fn(usize, &'a NamedConfiguration<'a>) -> Result<Vec<Candidate<'a>>>,
+    ) {
+        let candidates = self.configurations.iter().enumerate().map(|(index, named)| of(index, named));
+        if let Some(candidates) = context.results.step(name, candidates.collect::<Result<Vec<_>>>()) {
+            self.begin(context, candidates.into_iter().flatten().collect(), Order::Last);
+        }
     }
 
     /// Adds the candidates that must run, or lists them.

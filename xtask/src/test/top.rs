@@ -22,7 +22,7 @@ use super::{
     pty::Pty,
     report::Outcome,
     select::{Demands, Trait},
-    target::{Candidate, Order, Targets},
+    target::{Candidate, Targets},
 };
 use crate::{
     remote::Remote,
@@ -36,19 +36,15 @@ const WORKLOAD: &str = "run sha256 100000000";
 
 /// Adds the tests of the live view.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
-    let mut candidates = Vec::new();
-    for (index, named) in targets.configurations.iter().enumerate() {
-        let arguments = match named.arguments(kernel) {
-            Ok(arguments) => arguments,
-            Err(error) => return context.results.step_failed("top::machine", format!("{error:#}")),
-        };
-        let (seconds, board, kernel) = (targets.seconds, named.board.name.clone(), kernel.to_path_buf());
-        let live = move || live(&arguments, seconds).map_err(|error| format!("{error:#}"));
-        candidates.push(Candidate::new(index, "top::live".into(), Demands::on(&[Trait::Cpus]), live));
-        let terminal = move || terminal(&board, &kernel, seconds).map_err(|error| format!("{error:#}"));
-        candidates.push(Candidate::new(index, "top::terminal".into(), Demands::default(), terminal));
-    }
-    targets.begin(context, candidates, Order::Last);
+    targets.add_each(context, "top::machine", |index, named| {
+        let (arguments, seconds, kernel) = (named.arguments(kernel)?, targets.seconds, kernel.to_path_buf());
+        let live = move || live(&arguments, seconds);
+        let terminal = move || terminal(&named.board.name, &kernel, seconds);
+        Ok(vec![
+            Candidate::try_new(index, "top::live", Demands::on(&[Trait::Cpus]), live),
+            Candidate::try_new(index, "top::terminal", Demands::default(), terminal),
+        ])
+    });
 }
 
 /// A screen that is awaited: texts of its fourth line, which is the first row, and texts of the rest; and the key to
