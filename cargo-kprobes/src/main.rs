@@ -1,6 +1,11 @@
 //! The command `cargo kprobes`.
 
-use std::{fs, io, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result};
 use cargo_kprobes::{
@@ -77,7 +82,7 @@ fn execute(command: &Command) -> Result<ExitCode> {
 fn fill(Files { elf, out }: &Files, tables: Tables) -> Result<ExitCode> {
     let out = out.as_ref().unwrap_or(elf);
     let filled = fill_in(elf, out, tables)?;
-    println!("{}: its tables have {} bytes of {}", out.display(), filled.length, filled.room);
+    writeln!(io::stdout(), "{}: its tables have {} bytes of {}", out.display(), filled.length, filled.room)?;
     if tables == Tables::All && !filled.has_types {
         eprintln!(
             "cargo kprobes: {} has no debugging information about types, so that arguments have no names: build it with \

@@ -7,6 +7,7 @@ mod partition;
 
 use std::{
     fs,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -62,8 +63,11 @@ pub fn flash(options: &Options) -> Result<()> {
     let kernel = kernel(options)?;
     let what = if options.loader { "the loader" } else { "the kernel" };
     if let Some(directory) = &options.boot_dir {
-        partition::write(&board, directory, &kernel, options.force)?;
-        println!("{what} is on {}: unmount it before the card is taken out", directory.display());
+        if let Some(saved) = partition::write(&board, directory, &kernel, options.force)? {
+            let place = directory.join(KERNEL);
+            writeln!(io::stdout(), "the old {} was renamed to {}", place.display(), saved.display())?;
+        }
+        writeln!(io::stdout(), "{what} is on {}: unmount it before the card is taken out", directory.display())?;
     }
     if let Some(path) = &options.image {
         let bytes = card_image(&board, &kernel, options.firmware.as_deref())?;
@@ -72,7 +76,7 @@ pub fn flash(options: &Options) -> Result<()> {
         } else {
             image::write_bytes(&bytes, path)?;
         }
-        println!("{what} is on {}: {} MiB", path.display(), bytes.len() >> 20);
+        writeln!(io::stdout(), "{what} is on {}: {} MiB", path.display(), bytes.len() >> 20)?;
     }
     Ok(())
 }

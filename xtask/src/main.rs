@@ -161,8 +161,7 @@ fn make_image(options: &ImageOptions) -> Result<()> {
         None if options.tests => image::write(&workspace::build_kernel("kprobes-tests")?, &options.out)?,
         None => image::write(&workspace::build_kernel("runtime")?, &options.out)?,
     };
-    println!("{}: {length} bytes", options.out.display());
-    Ok(())
+    Ok(writeln!(io::stdout(), "{}: {length} bytes", options.out.display())?)
 }
 
 fn main() -> ExitCode {

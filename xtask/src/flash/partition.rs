@@ -5,7 +5,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{ErrorKind, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -17,8 +17,8 @@ use crate::board::Board;
 const SAVED: &str = "kernel8.img.saved";
 
 /// Puts `kernel` and the section of the configuration into `directory`, if it is a boot partition for `board`, or if
-/// `force` is set.
-pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Result<()> {
+/// `force` is set. Returns the new path of the kernel of another system, if there was one.
+pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Result<Option<PathBuf>> {
     ensure!(directory.is_dir(), "{} is not a directory", directory.display());
     if !force {
         check(board, directory)?;
@@ -31,17 +31,18 @@ pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Res
     };
     let after = config::with_section(&before, &configuration(board)?)?;
     let (place, saved) = (directory.join(KERNEL), directory.join(SAVED));
-    if place.exists() && !config::has_section(&before) {
+    let is_saved = place.exists() && !config::has_section(&before);
+    if is_saved {
         // The kernel is that of another system.
         ensure!(!saved.exists(), "{} and {} both exist: remove one of them", place.display(), saved.display());
         fs::copy(&place, &saved)
             .and_then(|_| File::open(&saved)?.sync_all())
             .with_context(|| format!("{} cannot be saved", place.display()))?;
-        println!("the old {} was renamed to {}", place.display(), saved.display());
     }
     // The kernel comes first: it is not booted without the section.
     replace(&place, kernel)?;
-    replace(&path, after.as_bytes())
+    replace(&path, after.as_bytes())?;
+    Ok(is_saved.then_some(saved))
 }
 
 /// Checks that the directory is a boot partition for this board.
@@ -122,8 +123,8 @@ mod tests {
         assert!(refusal.contains("--force"), "{refusal}");
         assert_eq!((read("kernel8.img"), read("config.txt")), ("theirs".into(), "dtparam=audio=on\n".into()));
 
-        write(board, &directory, b"ours", true).unwrap();
-        write(board, &directory, b"newer", true).unwrap();
+        assert_eq!(write(board, &directory, b"ours", true).unwrap(), Some(directory.join(SAVED)));
+        assert_eq!(write(board, &directory, b"newer", true).unwrap(), None);
         assert_eq!((read("kernel8.img"), read(SAVED)), ("newer".into(), "theirs".into()));
         let config = read("config.txt");
         assert!(
