@@ -180,7 +180,7 @@ impl Bench {
 
     /// Returns when, by which command, and with which QEMU the figures were measured.
     fn how(&self) -> Result<String> {
-        let (date, typed, version) = (table::today(), table::own_command(), self.version()?);
+        let (date, typed, version) = (table::today()?, table::own_command(), self.version()?);
         Ok(format!("\nMeasured on {date} by `{typed}`\nwith {version}:\n{}\n", self.command))
     }
 

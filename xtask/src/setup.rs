@@ -131,7 +131,7 @@ fn find_lack(machines: &[&str]) -> Result<Option<String>> {
 }
 
 /// Returns the output of a command, if it succeeds.
-fn output_of(command: &mut Command) -> Result<String> {
+pub fn output_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{name} cannot be started"))?;
     ensure!(output.status.success(), "{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());

@@ -1,14 +1,11 @@
 //! Formats the figures for people.
 
-use std::{
-    env,
-    fmt::Write,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{env, fmt::Write, process::Command};
 
 use anyhow::{Context, Result};
 
 use super::{comparison::Comparison, protocol::Measured, session::Figure};
+use crate::setup::output_of;
 
 /// Names with generic arguments can be very long. At most this many characters are shown.
 const LONGEST_NAME: usize = 100;
@@ -101,23 +98,8 @@ pub fn aligned<R: AsRef<[String]>>(rows: &[R]) -> String {
 }
 
 /// Returns the date in UTC.
-pub fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (year, month, day) = date(seconds / 86400);
-    format!("{year}-{month:02}-{day:02}")
-}
-
-/// Returns year, month and day of the day `days` after 1970-01-01, in the Gregorian calendar.
-fn date(days: u64) -> (u64, u64, u64) {
-    // Years that begin in March have their leap day at the end, and every five of their months have 153 days.
-    let since_0000_03_01 = days + 719_468;
-    let (era, day) = (since_0000_03_01 / 146_097, since_0000_03_01 % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (400 * era + year + u64::from(month <= 2), month, day)
+pub fn today() -> Result<String> {
+    Ok(output_of(Command::new("date").args(["-u", "+%F"]))?.trim().into())
 }
 
 /// Returns the command line of this process.
@@ -128,7 +110,7 @@ pub fn own_command() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{date, number, profile, table};
+    use super::{number, profile, table};
     use crate::bench::{comparison::Comparison, protocol::Measured, session::Figure, trace::Trace};
 
     fn figure(name: &str, total: u64, unit: &str, exceptions: Option<u64>) -> Figure {
@@ -196,21 +178,6 @@ case: the instructions of one hit, above the bare call, by function
     fn numbers_are_readable() {
         for (value, text) in [(0.0, "0"), (999.96, "1,000"), (-1234.5, "-1,234.5"), (1e6, "1,000,000")] {
             assert_eq!(number(Some(value)), text);
-        }
-    }
-
-    #[test]
-    fn days_have_dates() {
-        for (days, expected) in [
-            (0, (1970, 1, 1)),
-            (58, (1970, 2, 28)),
-            (59, (1970, 3, 1)),
-            (11_016, (2000, 2, 29)),
-            (11_017, (2000, 3, 1)),
-            (20_453, (2025, 12, 31)),
-            (20_454, (2026, 1, 1)),
-        ] {
-            assert_eq!(date(days), expected, "{days}");
         }
     }
 }
