@@ -129,17 +129,11 @@ impl Options {
     /// Returns the path of the image that the options choose, and builds it if needed. The second path is that of the
     /// linked kernel, if it is known.
     fn image(&self) -> Result<(PathBuf, Option<PathBuf>)> {
-        let elf = match (&self.image, &self.elf) {
-            (Some(image), _) => {
-                File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
-                return Ok((image.clone(), None));
-            }
-            (None, Some(elf)) => elf.clone(),
-            (None, None) => {
-                setup::rust(&[])?;
-                workspace::build_kernel("runtime")?
-            }
-        };
+        if let Some(image) = &self.image {
+            File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
+            return Ok((image.clone(), None));
+        }
+        let elf = workspace::kernel(self.elf.as_deref())?;
         Ok((workspace::image(&elf)?, Some(elf)))
     }
 }

@@ -136,13 +136,7 @@ struct TypesOptions {
 }
 
 fn describe_types(options: &TypesOptions) -> Result<()> {
-    let elf = match &options.elf {
-        Some(elf) => elf.clone(),
-        None => {
-            setup::rust(&[])?;
-            workspace::build_kernel("runtime")?
-        }
-    };
+    let elf = workspace::kernel(options.elf.as_deref())?;
     Ok(writeln!(io::stdout(), "{}", image::describe_types(&elf)?)?)
 }
 
