@@ -14,7 +14,9 @@ use std::{
 #[cfg(target_os = "linux")]
 use std::os::unix::process::CommandExt;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
+
+use crate::trace::source::Quoted;
 
 /// The name of QEMU's program.
 pub const QEMU: &str = "qemu-system-aarch64";
@@ -154,6 +156,17 @@ pub fn option_value(before: &str, path: &Path) -> OsString {
     format!("{before}{}", path.to_string_lossy().replace(',', ",,")).into()
 }
 
+/// Returns QEMU's option that loads a file into memory as it is.
+pub fn load(file: &Path, address: u64) -> [OsString; 2] {
+    ["-device".into(), option_value(&format!("loader,force-raw=on,addr={address:#x},file="), file)]
+}
+
+/// Returns the value of an option in QEMU's arguments, to be changed.
+pub fn value_of<'a>(arguments: &'a mut [OsString], option: &str) -> Result<&'a mut OsString> {
+    let value = arguments.iter().position(|argument| argument == option).map(|at| at + 1);
+    value.and_then(|at| arguments.get_mut(at)).with_context(|| format!("QEMU is told no {option}"))
+}
+
 /// Returns QEMU's arguments for a machine with virtio, with a channel that writes to `path`.
 pub fn with_channel(arguments: &[OsString], path: &Path) -> Vec<OsString> {
     let chardev = option_value("file,id=record,path=", path);
@@ -172,7 +185,7 @@ pub fn shell_line(arguments: &[OsString]) -> String {
         if !argument.is_empty() && argument.chars().all(plain) {
             line.push_str(&argument);
         } else {
-            line.push_str(&format!("'{}'", argument.replace('\'', r"'\''")));
+            line.push_str(&Quoted(&argument).to_string());
         }
     }
     line
@@ -214,3 +227,28 @@ fn keep_interrupts_from(command: &mut Command) {
 /// Without [`die_with_parent`], ^C has to end both.
 #[cfg(not(target_os = "linux"))]
 fn keep_interrupts_from(_: &mut Command) {}
+
+#[cfg(test)]
+mod tests {
+    use super::{OsString, load, shell_line, value_of};
+
+    #[test]
+    fn commas_are_doubled() {
+        let device = "loader,force-raw=on,addr=0x10,file=/a,,b/c";
+        assert_eq!(load("/a,b/c".as_ref(), 16), ["-device", device].map(OsString::from));
+    }
+
+    #[test]
+    fn a_value_follows_its_option() {
+        let mut arguments = ["-m", "1G", "-smp"].map(Into::into);
+        *value_of(&mut arguments, "-m").unwrap() = "2G".into();
+        assert_eq!(arguments[1], "2G");
+        assert!(value_of(&mut arguments, "-smp").is_err() && value_of(&mut arguments, "-cpu").is_err());
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        let arguments = ["-m", "", "it's"].map(Into::into);
+        assert_eq!(shell_line(&arguments), r"qemu-system-aarch64 -m '' 'it'\''s'");
+    }
+}

@@ -30,7 +30,7 @@ use crate::{
     board::{Board, Configuration, Overrides},
     console::Event,
     dialogue::{Reply, Subject},
-    machine,
+    machine::{QEMU, load, option_value, value_of},
 };
 
 /// The machine whose memory map is used here.
@@ -69,8 +69,7 @@ pub fn all(board: &Board, configuration: &Configuration, elf: &Path, image: &Pat
 fn with_little_memory(board: &Board, configuration: &Configuration, image: &Path) -> Result<Boot> {
     const MEMORY: &str = "48M";
     let mut arguments = board.machine_arguments(configuration, &Overrides::default())?;
-    let memory = arguments.iter().position(|argument| argument == "-m").context("QEMU is told no size of memory")?;
-    arguments[memory + 1] = MEMORY.into();
+    *value_of(&mut arguments, "-m")? = MEMORY.into();
     arguments.extend(["-kernel".into(), image.into()]);
     let name = "little_memory";
     Ok(Boot { name, demands: Demands::default(), arguments, subject: sessions::special(name) })
@@ -79,8 +78,7 @@ fn with_little_memory(board: &Board, configuration: &Configuration, image: &Path
 /// Returns a boot of a machine whose interrupt controller keeps fast interrupts for secure state.
 fn with_secure_state(board: &Board, configuration: &Configuration, image: &Path) -> Result<Boot> {
     let mut arguments = board.machine_arguments(configuration, &Overrides::default())?;
-    let machine = arguments.iter().position(|argument| argument == "-machine").context("QEMU is told no machine")?;
-    arguments[machine + 1].push(",secure=on");
+    value_of(&mut arguments, "-machine")?.push(",secure=on");
     arguments.extend(["-kernel".into(), image.into()]);
     let name = "secure_state";
     Ok(Boot { name, demands: Demands::on(&[Trait::Interrupts]), arguments, subject: sessions::special(name) })
@@ -218,10 +216,8 @@ fn with_damaged_symbols(
 
 /// Returns the tree that QEMU would pass on.
 fn device_tree(machine: &[OsString], file: &Path) -> Result<Vec<u8>> {
-    let mut dump = OsString::from("dumpdtb=");
-    dump.push(escaped(file));
-    let mut command = Command::new(machine::QEMU);
-    command.args(machine).args(["-display", "none", "-machine"]).arg(dump);
+    let mut command = Command::new(QEMU);
+    command.args(machine).args(["-display", "none", "-machine"]).arg(option_value("dumpdtb=", file));
     capture(&mut command, |_| {}).output().map_err(anyhow::Error::msg)?;
     let tree = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     ensure!(flattened::structure(&tree).is_some(), "QEMU's device tree is damaged");
@@ -239,19 +235,6 @@ fn loader(tree: u64) -> Vec<u8> {
     let mut bytes: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
     bytes.extend([tree, IMAGE].iter().flat_map(|address| address.to_le_bytes()));
     bytes
-}
-
-/// Returns QEMU's option that loads a file into memory as it is.
-fn load(file: &Path, address: u64) -> [OsString; 2] {
-    let mut device = OsString::from("loader,force-raw=on,");
-    device.push(format!("addr={address:#x},file="));
-    device.push(escaped(file));
-    ["-device".into(), device]
-}
-
-/// Escapes a path for an option of QEMU, where a comma ends a part unless it is doubled.
-fn escaped(path: &Path) -> String {
-    path.to_string_lossy().replace(',', ",,")
 }
 
 fn written(file: PathBuf, bytes: &[u8]) -> Result<PathBuf> {
@@ -280,7 +263,7 @@ impl Subject<()> for Stops {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stops, escaped};
+    use super::Stops;
     use crate::{
         console::Event,
         dialogue::{Reply, Subject},
@@ -294,10 +277,5 @@ mod tests {
         assert_eq!(line("machine stopped: at 0x10: no"), Reply::Done(Ok(())));
         assert!(matches!(line("machine stopped: at 0x10: yes"), Reply::Done(Err(_))));
         assert!(matches!(stops.hear(Event::Prompt), Reply::Done(Err(_))));
-    }
-
-    #[test]
-    fn commas_are_doubled() {
-        assert_eq!(escaped("/a,b/c".as_ref()), "/a,,b/c");
     }
 }

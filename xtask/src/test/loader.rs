@@ -33,7 +33,7 @@ use crate::{
     console::Event,
     dialogue::{Reply, Subject, converse},
     flash,
-    machine::Start,
+    machine::{Start, load},
     serial::{Options, Station, boards_with, package},
     workspace,
 };
@@ -128,9 +128,7 @@ impl<'a> Fixture<'a> {
             let file = self.directory.join(format!("{}-{test}.packed", self.board.name));
             fs::create_dir_all(&self.directory)?;
             fs::write(&file, package(image)?.packed).with_context(|| format!("{} is not written", file.display()))?;
-            let path = file.to_string_lossy().replace(',', ",,");
-            let device = format!("loader,file={path},addr={PACKED:#x},force-raw=on");
-            arguments.extend(["-device".into(), device.into()]);
+            arguments.extend(load(&file, PACKED));
         }
         self.station_with(test, Faults::default(), &arguments)
     }

@@ -41,7 +41,7 @@ use super::{
 use crate::{
     board::{Board, Card, Configuration},
     dialogue::Subject,
-    machine::{Output, Qemu, Start, Uart},
+    machine::{Output, Qemu, Start, Uart, option_value},
     network::{self, CardServers},
     setup,
 };
@@ -237,9 +237,8 @@ impl Networked {
         let mut arguments = self.arguments.clone();
         arguments.extend(plugged.arguments);
         for (card, file) in self.cards.iter().zip(&self.networks.captures) {
-            let mut dump = OsString::from(format!("filter-dump,id=capture-{0},netdev={0},file=", card.name));
-            dump.push(file.to_string_lossy().replace(',', ",,"));
-            arguments.extend(["-object".into(), dump]);
+            let before = format!("filter-dump,id=capture-{0},netdev={0},file=", card.name);
+            arguments.extend(["-object".into(), option_value(&before, file)]);
         }
         *self.networks.servers.lock().unwrap_or_else(PoisonError::into_inner) = plugged.servers;
         let (said, heard) = mpsc::channel();

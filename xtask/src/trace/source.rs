@@ -253,7 +253,7 @@ fn argument<'a>(name: &str, arguments: &'a [String]) -> Option<&'a str> {
     arguments.get(number.checked_sub(1)?).map(String::as_str)
 }
 
-/// Shows a word in quotes of the console's shell.
+/// Shows a word in quotes, as the console and the shells of hosts take it.
 pub struct Quoted<'a>(pub &'a str);
 
 impl fmt::Display for Quoted<'_> {

@@ -16,7 +16,10 @@ use super::{
     },
     Boot, IMAGE, LOADER, TREE, loaded, loader,
 };
-use crate::board::{Board, Configuration};
+use crate::{
+    board::{Board, Configuration},
+    machine::value_of,
+};
 
 /// The number of CPUs in the configurations of these tests.
 const CPUS: u32 = 4;
@@ -77,8 +80,7 @@ pub fn boots(
     }
     if machine.iter().any(|argument| argument.to_string_lossy().contains("gic-version=3")) {
         let mut arguments = machine.to_vec();
-        let smp = arguments.iter().position(|argument| argument == "-smp").context("QEMU is told no number of CPUs")?;
-        arguments[smp + 1] = MANY.into();
+        *value_of(&mut arguments, "-smp")? = MANY.into();
         arguments.extend(["-kernel".into(), image.into()]);
         let name = "more_cpus_than_there_is_room_for";
         boots.push(Boot { name, demands: Demands::default(), arguments, subject: sessions::special(name) });
