@@ -5,7 +5,7 @@ mod model;
 pub mod picture;
 mod program;
 mod state;
-mod view;
+pub mod view;
 
 use std::{
     fmt, fs,

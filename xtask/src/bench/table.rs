@@ -5,7 +5,7 @@ use std::{env, fmt::Write, process::Command};
 use anyhow::{Context, Result};
 
 use super::{comparison::Comparison, protocol::Measured, session::Figure};
-use crate::setup::output_of;
+use crate::{setup::output_of, top::view::grouped};
 
 /// Names with generic arguments can be very long. At most this many characters are shown.
 const LONGEST_NAME: usize = 100;
@@ -63,14 +63,8 @@ pub fn profile(figure: &Figure) -> Result<String> {
 pub fn number(value: Option<f64>) -> String {
     let Some(value) = value else { return "-".into() };
     let tenths = (value * 10.0).round() as i64;
-    let digits = (tenths / 10).unsigned_abs().to_string();
-    let mut text = String::from(if tenths < 0 { "-" } else { "" });
-    for (at, digit) in digits.chars().enumerate() {
-        if at != 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
+    let sign = if tenths < 0 { "-" } else { "" };
+    let text = format!("{sign}{}", grouped(tenths.unsigned_abs() / 10));
     match tenths.unsigned_abs() % 10 {
         0 => text,
         tenth => format!("{text}.{tenth}"),

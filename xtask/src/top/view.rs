@@ -247,7 +247,7 @@ fn footer(state: &ViewState, newest: &Model) -> Line<'static> {
 }
 
 /// Returns a number with commas between groups of three digits.
-fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group)).collect();
     groups.join(",")
