@@ -63,6 +63,11 @@ pub fn stop_reason(line: &str) -> Option<&str> {
     line.strip_prefix("machine stopped: ")
 }
 
+/// Returns the error for a machine that cannot go on, for this reason.
+pub fn stopped(reason: &str) -> String {
+    format!("the machine stopped: {reason}")
+}
+
 /// Makes text safe for a terminal: line ends stay, and other control characters are shown by their numbers.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());

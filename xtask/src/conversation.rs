@@ -4,7 +4,7 @@
 
 use std::{collections::VecDeque, mem, ops::RangeInclusive};
 
-use crate::console::{Console, Event, stop_reason};
+use crate::console::{Console, Event, stop_reason, stopped};
 
 /// The prompt of the kernel's console.
 pub const PROMPT: &str = "kprobes> ";
@@ -108,7 +108,7 @@ impl Conversation {
             match event {
                 Event::Line(line) => {
                     if let Some(reason) = stop_reason(&line) {
-                        return Some(Action::Finish(Err(format!("the machine stopped: {reason}"))));
+                        return Some(Action::Finish(Err(stopped(reason))));
                     }
                     if let State::Checking(checked) = &mut self.state
                         && line == "1"

@@ -19,7 +19,7 @@ use cargo_kprobes::counted::counted;
 
 use crate::{
     board,
-    console::{Console, Event, stop_reason},
+    console::{Console, Event, stop_reason, stopped},
     conversation::PROMPT,
     lock::Locked,
     machine::{Output, QEMU, Start, Uart, cannot_start, option_value, with_channel},
@@ -366,7 +366,7 @@ fn await_prompt(mut socket: UnixStream, patience: Duration, read: &mut u64) -> R
                 Event::Prompt => return Ok(()),
                 Event::Line(line) => {
                     if let Some(reason) = stop_reason(&line) {
-                        bail!("the machine stopped: {reason}");
+                        bail!(stopped(reason));
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    console::{Console, Event, printable, stop_reason},
+    console::{Console, Event, printable, stop_reason, stopped},
     conversation::PROMPT,
     machine::{Output, Start},
 };
@@ -65,11 +65,6 @@ pub trait Subject<T> {
     fn silence(&mut self) -> Reply<T> {
         Reply::Wait
     }
-}
-
-/// Returns the error for a machine that cannot go on, for this reason.
-pub fn stopped(reason: &str) -> String {
-    format!("the machine stopped: {reason}")
 }
 
 /// Starts a machine and talks to it until `subject` has a result. There may be `seconds` between one line and the next.

@@ -14,7 +14,7 @@ use kprobes_wire::{
 };
 
 use crate::{
-    console::{Console, Event, stop_reason},
+    console::{Console, Event, stop_reason, stopped},
     conversation::{PROMPT, STATUS},
     machine::{Output, Start, Uart},
     signals::is_interrupted,
@@ -249,7 +249,7 @@ impl Remote {
                     }
                     Event::Line(line) => {
                         if let Some(reason) = stop_reason(&line) {
-                            return Err(Stopped(format!("the machine stopped: {reason}")));
+                            return Err(Stopped(stopped(reason)));
                         }
                         if line.ends_with(INTERRUPT_REPLY) {
                             self.interrupted = None;

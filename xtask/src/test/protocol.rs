@@ -7,9 +7,9 @@ use super::{
     select::{Demands, Trait},
 };
 use crate::{
-    console::Event,
+    console::{Event, stopped},
     conversation::TESTS_PROMPT,
-    dialogue::{Reply, Subject, stopped},
+    dialogue::{Reply, Subject},
 };
 
 /// A test on the target.
