@@ -36,14 +36,8 @@ impl Test {
         if !is_name {
             return None;
         }
-        let named =
-            |word: &str| Trait::named(word).ok_or_else(|| format!("{name} depends on {word}, which nothing has"));
-        let depends = traits.unwrap_or_default().split_whitespace().map(named).collect::<Result<_, _>>();
-        Some(depends.map(|depends| Self {
-            name: name.into(),
-            demands: Demands { depends, needs: needs.map(String::from) },
-            stops: stops.map(String::from),
-        }))
+        let demands = Demands::parse(traits, needs).map_err(|sentence| format!("{name} {sentence}"));
+        Some(demands.map(|demands| Self { name: name.into(), demands, stops: stops.map(String::from) }))
     }
 }
 

@@ -86,6 +86,13 @@ impl Demands {
         Self { depends: depends.to_vec(), needs: None }
     }
 
+    /// Parses the names of traits and a need. The error is a sentence without its subject.
+    pub fn parse(depends: Option<&str>, needs: Option<&str>) -> Result<Self, String> {
+        let named = |word| Trait::named(word).ok_or_else(|| format!("depends on {word}, which nothing has"));
+        let depends = depends.unwrap_or_default().split_whitespace().map(named).collect::<Result<_, _>>()?;
+        Ok(Self { depends, needs: needs.map(String::from) })
+    }
+
     /// Returns the need that a configuration does not meet.
     pub fn lacking(&self, traits: &Traits) -> Option<&str> {
         self.needs.as_deref().filter(|need| traits.lacks.iter().any(|lack| lack == need))

@@ -149,9 +149,7 @@ pub fn tool_command(typed: &str) -> Result<String> {
 fn demands(text: &str) -> Result<(Demands, &str)> {
     let (depends, text) = header(text, "depends: ");
     let (needs, session) = header(text, "needs: ");
-    let named = |word| Trait::named(word).with_context(|| format!("it depends on {word}, which nothing has"));
-    let depends: Vec<_> = depends.unwrap_or_default().split_whitespace().map(named).collect::<Result<_>>()?;
-    Ok((Demands { needs: needs.map(String::from), ..Demands::on(&depends) }, session))
+    Ok((Demands::parse(depends, needs).map_err(|sentence| anyhow!("it {sentence}"))?, session))
 }
 
 /// Splits the first line from `text`, if it begins with `mark`.
