@@ -30,7 +30,7 @@ use crate::{
     record::{RecordOptions, Recorded, Refused},
     remote::{Remote, Stopped},
     setup,
-    trace::{self, ProgramOptions, Stream, run_source, run_text},
+    trace::{self, ProgramOptions, Sink, Stream, run_source, run_text},
     workspace,
 };
 
@@ -182,6 +182,18 @@ fn uart(fixture: &Fixture) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// Runs a program by `run`, and returns its outcome and what it printed to the stream `wanted`.
+fn printed(wanted: Stream, run: impl FnOnce(Sink<'_>) -> Result<trace::Outcome>) -> Result<(trace::Outcome, String)> {
+    let mut text = String::new();
+    let outcome = run(&mut |stream, more| {
+        if stream == wanted {
+            text.push_str(more);
+        }
+        Ok(())
+    })?;
+    Ok((outcome, text))
+}
+
 /// Runs a program in a file that imports others, and one that is refused because of a file that it imports.
 fn imports(fixture: &Fixture) -> Result<Outcome> {
     let directory = fixture.directory.join("imports");
@@ -201,17 +213,10 @@ fn imports(fixture: &Fixture) -> Result<Outcome> {
     fs::write(directory.join("wrong/c.bt"), "// A function that is unknown.\nBEGIN { foo(1); }\n")?;
     let mut remote = fixture.start()?;
     let mut run = |file: &str| {
-        let mut out = String::new();
         let command = ProgramOptions::text("run sha256 100");
         let source =
             trace::read(&directory.join(file).to_string_lossy(), &[])?.map_err(|sentence| anyhow!(sentence))?;
-        let outcome = run_source(&mut remote, &source, &command, &mut |stream, text| {
-            if stream == Stream::Output {
-                out.push_str(text);
-            }
-            Ok(())
-        })?;
-        anyhow::Ok((outcome, out))
+        printed(Stream::Output, |out| run_source(&mut remote, &source, &command, out))
     };
     let (outcome, output) = run("main.bt")?;
     ensure!(outcome == trace::Outcome::Done && output == "b\na\nmain\n@calls: 200\n", "{outcome:?}: {output}");
@@ -244,14 +249,9 @@ fn jq(fixture: &Fixture) -> Result<Outcome> {
     if let Err(error) = setup::json_reader() {
         return Ok(Outcome::Skipped(format!("jq is not installed: {error:#}")));
     }
-    let mut output = String::new();
     let mut remote = fixture.start()?;
-    let outcome = run_text(&mut remote, PROGRAM, &ProgramOptions::json("run sha256 100"), &mut |stream, text| {
-        if stream == Stream::Output {
-            output.push_str(text);
-        }
-        Ok(())
-    })?;
+    let options = ProgramOptions::json("run sha256 100");
+    let (outcome, output) = printed(Stream::Output, |out| run_text(&mut remote, PROGRAM, &options, out))?;
     ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {output}");
     fs::create_dir_all(&fixture.directory)?;
     let file = fixture.directory.join("output.json");
@@ -272,26 +272,14 @@ fn json(remote: &mut Remote) -> Result<()> {
         kretprobe:runtime::workload::sha256::iterate { @[(u8)retval ? \"right\" : \"wrong\"] = count(); } \
         kprobe:sha2::sha256::compress256 { @blocks = hist(arg2); @rows = lhist(arg2, 0, 100, 1); \
         @all[func] = stats(arg2); @last = (1, \"a\"); }";
-    let mut notes = String::new();
     let options = ProgramOptions { dry_run: true, ..ProgramOptions::default() };
-    run_text(remote, "kprobe:kprobes_fallible::collect:2 { }", &options, &mut |stream, text| {
-        if stream == Stream::Notes {
-            notes.push_str(text);
-        }
-        Ok(())
-    })?;
+    let copies = "kprobe:kprobes_fallible::collect:2 { }";
+    let (_, notes) = printed(Stream::Notes, |out| run_text(remote, copies, &options, out))?;
     let warnings: Vec<_> = notes.lines().filter(|line| line.starts_with("warning: ")).collect();
     let rest = warnings.last().and_then(|line| line.strip_prefix("warning: kprobe:kprobes_fallible::collect:2: and "));
     ensure!(warnings.len() == 5 && rest.is_some_and(|rest| rest.ends_with(" more")), "{notes}");
     let mut run = |program: &str, options: ProgramOptions| {
-        let mut out = String::new();
-        let outcome = run_text(remote, program, &options, &mut |stream, text| {
-            if stream == Stream::Output {
-                out.push_str(text);
-            }
-            Ok(())
-        })?;
-        anyhow::Ok((outcome, out))
+        printed(Stream::Output, |out| run_text(remote, program, &options, out))
     };
     let (outcome, text) = run(PROGRAM, ProgramOptions::text(COMMAND))?;
     ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {text}");
