@@ -22,20 +22,27 @@ pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Installs a QEMU with these machines, or prints the commands to type.
 pub fn install_qemu(machines: &[&str]) -> Result<()> {
     let system = System::parse(&fs::read_to_string("/etc/os-release").unwrap_or_default());
-    let root = is_root()?;
-    let update = SetupStep::run(&["apt-get", "update"]);
     let mut candidate = candidate()?;
-    if root && candidate.is_none() {
+    if candidate.is_none() && is_root()? {
         // The lists of a fresh container are empty.
-        update.take()?;
+        update().take()?;
         candidate = self::candidate()?;
     }
-    let steps = plan(&system, candidate, machines, &targets()?)?;
-    if root {
+    take_as_root(&plan(&system, candidate, machines, &targets()?)?, PACKAGE)
+}
+
+/// Executes the steps that install `what`, or prints the commands to type.
+fn take_as_root(steps: &[SetupStep], what: &str) -> Result<()> {
+    if is_root()? {
         return steps.iter().try_for_each(SetupStep::take);
     }
     let lines: Vec<_> = steps.iter().map(|step| format!("    {}", step.shell())).collect();
-    bail!("only root can install {PACKAGE}; type\n{}", lines.join("\n"));
+    bail!("only root can install {what}; type\n{}", lines.join("\n"));
+}
+
+/// Installs these packages, or prints the commands to type.
+pub fn install_packages(packages: &[&str]) -> Result<()> {
+    take_as_root(&[update(), install(packages)], &packages.join(" "))
 }
 
 /// Returns the Debian mirror of this system's own packages, and their release. `None` on other systems, or if apt has
@@ -58,7 +65,6 @@ fn targets() -> Result<String> {
 
 /// Returns the steps to a QEMU with these machines, on a system whose sources offer the major version `candidate`.
 fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &str) -> Result<Vec<SetupStep>> {
-    let update = || SetupStep::run(&["apt-get", "update"]);
     let new_enough = candidate.is_none_or(|version| version >= WANTED);
     if system.codename == BACKPORTED && candidate.is_none_or(|version| version < WANTED) {
         let backports = format!("{BACKPORTED}-backports");
@@ -71,10 +77,10 @@ fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &st
                 format!("Types: deb\nURIs: {mirror}\nSuites: {backports}\nComponents: main\nSigned-By: {KEYRING}\n");
             steps.push(SetupStep::write(Path::new(BACKPORTS_FILE), source));
         }
-        steps.extend([update(), install(&["-t", &backports])]);
+        steps.extend([update(), install(&["-t", &backports, PACKAGE])]);
         Ok(steps)
     } else if new_enough || machines == ["virt"] {
-        Ok(vec![update(), install(&[])])
+        Ok(vec![update(), install(&[PACKAGE])])
     } else {
         bail!(
             "{} offers QEMU {} and the machines {} need {WANTED}.0: install a newer release, or QEMU from its source",
@@ -85,11 +91,14 @@ fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &st
     }
 }
 
-fn install(from: &[&str]) -> SetupStep {
-    let mut words = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
-    words.extend(from);
-    words.push(PACKAGE);
-    SetupStep::run(&words)
+fn update() -> SetupStep {
+    SetupStep::run(&["apt-get", "update"])
+}
+
+/// Returns the step that installs packages. Options may come before their names.
+fn install(packages: &[&str]) -> SetupStep {
+    let words = ["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
+    SetupStep::run(&[&words, packages].concat())
 }
 
 /// Returns the major version that `apt-get install` would install.

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 
-use super::{SetupStep, is_root, output_of};
+use super::{apt, output_of};
 
 /// The programs, with their Debian packages.
 const TOOLS: [(&str, &str); 4] =
@@ -49,14 +49,7 @@ fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {
     if output_of(Command::new("apt-get").arg("--version")).is_err() {
         bail!("the tests need {names}: install the missing ones, {list}");
     }
-    let mut install = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
-    install.extend(&packages);
-    let steps = [SetupStep::run(&["apt-get", "update"]), SetupStep::run(&install)];
-    if !is_root()? {
-        let lines: Vec<_> = steps.iter().map(|step| format!("    {}", step.shell())).collect();
-        bail!("only root can install {list}; type\n{}", lines.join("\n"));
-    }
-    steps.iter().try_for_each(SetupStep::take)?;
+    apt::install_packages(&packages)?;
     ensure!(missing(tools).is_empty(), "{} were installed, but are not in PATH", missing(tools).join(" "));
     Ok(())
 }
