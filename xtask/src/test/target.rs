@@ -20,7 +20,7 @@ use crate::{
     bench,
     board::{self, BASE, Board, Configuration, Interruption, Overrides, Traits},
     dialogue::{Subject, converse},
-    machine::Start,
+    machine::{Start, value_of},
     workspace,
 };
 
@@ -260,8 +260,12 @@ impl<'a> Targets<'a> {
     /// of the page of figures, each case is measured, and compared with the page; elsewhere it runs once. The machine
     /// has one CPU, where the board allows that: on several, each change of a case waits for the others.
     pub fn add_benchmark(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
-        let candidate = |(index, named): (usize, &NamedConfiguration<'_>)| {
+        let (mut candidates, mut machines) = (Vec::new(), Vec::new());
+        for (index, named) in self.configurations.iter().enumerate() {
             let mut arguments = named.arguments_with(&Overrides::cpus(1, None), image)?;
+            // The size of the memory goes by the number of CPUs of the configuration, and is enough in each.
+            let mut machine = arguments.clone();
+            value_of(&mut machine, "-m")?.clear();
             let subject = if named.is_base() && named.board.name == board::DEFAULT {
                 arguments.extend(bench::COUNT_INSTRUCTIONS.map(OsString::from));
                 bench::Rehearsal::of_page(self.is_thorough)?
@@ -270,9 +274,17 @@ impl<'a> Targets<'a> {
             };
             let subject = Dialogue::Other(Box::new(subject));
             let (name, demands) = ("bench::cases".into(), Demands::default());
-            Ok(Candidate::talk(index, name, demands, arguments, Ok(subject), self.patience(named)).with(Load::OneCpu))
-        };
-        let candidates = self.configurations.iter().enumerate().map(candidate).collect::<Result<_>>()?;
+            let candidate = Candidate::talk(index, name, demands, arguments, Ok(subject), self.patience(named));
+            // With one CPU, configurations that differ only in the number of CPUs are one machine, so a thorough run
+            // needs only the first. One that is not asked for, or is large, may not run, and stands for no other.
+            let may_run = self.wanted.has(&self.full_name(&candidate)) && !named.configuration.is_large;
+            if !(may_run && machines.contains(&machine)) {
+                candidates.push(candidate.with(Load::OneCpu));
+            }
+            if may_run {
+                machines.push(machine);
+            }
+        }
         self.begin(context, candidates, Order::First);
         Ok(())
     }
@@ -362,5 +374,45 @@ impl<'a> Targets<'a> {
 
     fn full_name(&self, candidate: &Candidate<'_>) -> String {
         format!("{}::{}", self.configurations[candidate.configuration].prefix, candidate.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Board, Targets, Wanted};
+    use crate::test::pool::{Pool, WorkerMessage};
+
+    /// Returns the line of the list about the benchmark.
+    fn listed(filter: Option<&str>, is_thorough: bool) -> String {
+        let (boards, wanted) = (Board::emulated().unwrap(), Wanted::new(filter.map(String::from), false, []));
+        let mut targets =
+            Targets { configurations: Vec::new(), wanted: &wanted, is_thorough, is_narrowed: false, seconds: 1 };
+        for board in &boards {
+            board.configurations.iter().for_each(|one| targets.add(board, one).unwrap());
+        }
+        let pool = Pool::new(1, true);
+        pool.add("benchmark", |context| targets.add_benchmark(context, "k.img".as_ref()).unwrap());
+        let mut lines = Vec::new();
+        pool.run(|message| {
+            if let WorkerMessage::Listed(line, count) = message {
+                assert_eq!(count, line.split(' ').count() - 4);
+                lines.push(line);
+            }
+        });
+        lines.concat()
+    }
+
+    #[test]
+    fn the_benchmark_runs_once_on_each_machine_of_one_cpu() {
+        assert_eq!(listed(None, false), "bench::cases: qemu-virt (depends on nothing)");
+        let all = listed(None, true);
+        for (one, is_listed) in
+            [("", true), ("/base-smp4", false), ("/a53", true), ("/a53-smp1", false), ("/el2", true)]
+        {
+            assert_eq!(all.contains(&format!(" qemu-virt{one} ")), is_listed, "{one}: {all}");
+        }
+        assert!(all.contains(" rpi3 ") && !all.contains("smp"), "{all}");
+        let asked_for = "bench::cases: qemu-virt/a53-smp1 rpi3/smp1 rpi4/smp1 (depends on nothing)";
+        assert_eq!(listed(Some("smp1::bench"), true), asked_for);
     }
 }
