@@ -467,3 +467,7 @@ kprobes_follow_unusual:
     .size   kprobes_follow, . - kprobes_follow
 
     .popsection
+
+// Nothing: its flags make the memory that `kprobes.x` reserves under this name executable.
+    .pushsection .kprobes.pool, "ax", %nobits
+    .popsection

@@ -21,8 +21,8 @@
 //!
 //! # How it works
 //!
-//! - `event!` defines a struct of the fields, a description in the section `.kprobes.events`, and a function that takes
-//!   a reference to the struct and returns at once.
+//! - `event!` defines a struct of the fields, a description, and a function that takes a reference to the struct and
+//!   returns at once. An entry in the section `.kprobes.events` has the distance to the description.
 //! - `emit!` places a NOP. An entry in the section `.kprobes.sites` has its address, and that of a block outside the
 //!   usual path. The block evaluates the fields and calls the function.
 //! - While a probe is enabled at the function, a branch to the block stands in place of the NOP. The architecture
@@ -257,13 +257,17 @@ impl Event {
 #[cfg(target_os = "none")]
 pub fn all() -> impl Iterator<Item = &'static Event> + Clone {
     unsafe extern "C" {
-        safe static __kprobes_events_start: usize;
-        safe static __kprobes_events_end: usize;
+        safe static __kprobes_events_start: isize;
+        safe static __kprobes_events_end: isize;
     }
-    let start = (&raw const __kprobes_events_start).cast::<&'static Event>();
-    let end = (&raw const __kprobes_events_end).cast::<&'static Event>();
-    // SAFETY: `kprobes.x` has the section `.kprobes.events` between the two, and `event!` alone puts references there.
-    unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }.iter().copied()
+    let (start, end) = (&raw const __kprobes_events_start, &raw const __kprobes_events_end);
+    // SAFETY: `kprobes.x` has the section `.kprobes.events` between the two, and `event!` alone puts words there.
+    let distances = unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) };
+    distances.iter().map(|distance| {
+        let event = site::target(distance) as *const Event;
+        // SAFETY: `event!` puts the distance to a static there.
+        unsafe { &*event }
+    })
 }
 
 /// No events: the host's programs have no such section.
@@ -323,21 +327,6 @@ macro_rules! event {
         }
 
         impl $(<$lifetime>)? $name $(<$lifetime>)? {
-            /// Does nothing. A probe at this function listens to the event.
-            #[cfg(all(target_os = "none", target_arch = "aarch64"))]
-            #[doc(hidden)]
-            #[unsafe(naked)]
-            pub extern "C" fn event(_: &Self) {
-                ::core::arch::naked_asm!("ret")
-            }
-
-            /// The host's programs have no probes.
-            #[cfg(not(all(target_os = "none", target_arch = "aarch64")))]
-            #[doc(hidden)]
-            pub extern "C" fn event(_: &Self) {}
-        }
-
-        impl $(<$lifetime>)? $name $(<$lifetime>)? {
             const FIELDS: &'static [$crate::event::Field] = &[$(
                 $crate::event::Field::new::<$type>(
                     ::core::stringify!($field),
@@ -345,15 +334,6 @@ macro_rules! event {
                     ::core::mem::offset_of!(Self, $field),
                 ),
             )*];
-
-            /// The description of the event.
-            pub const EVENT: &'static $crate::event::Event = &$crate::event::Event::new(
-                ::core::stringify!($group),
-                ::core::stringify!($event),
-                Self::FIELDS,
-                $crate::__optional!($($print)?),
-                Self::event as *const (),
-            );
         }
 
         const _: () = {
@@ -361,9 +341,42 @@ macro_rules! event {
             let size = ::core::mem::size_of::<$name>();
             assert!(size <= $crate::event::Event::SIZE_MAX, "an event has at most 256 bytes");
 
-            #[cfg_attr(target_os = "none", unsafe(link_section = ".kprobes.events"))]
+            // It keeps the function, and the function's section keeps it.
             #[used]
-            static DESCRIBED: &$crate::event::Event = $name::EVENT;
+            static DESCRIBED: $crate::event::Event = $crate::event::Event::new(
+                ::core::stringify!($group),
+                ::core::stringify!($event),
+                $name::FIELDS,
+                $crate::__optional!($($print)?),
+                $name::event as *const (),
+            );
+
+            impl $(<$lifetime>)? $name $(<$lifetime>)? {
+                /// The description of the event.
+                pub const EVENT: &'static $crate::event::Event = &DESCRIBED;
+
+                /// Does nothing. A probe at this function listens to the event.
+                //
+                // The word in the section is a distance, which needs no relocation when the image is loaded.
+                #[cfg(all(target_os = "none", target_arch = "aarch64"))]
+                #[doc(hidden)]
+                #[unsafe(naked)]
+                pub extern "C" fn event(_: &Self) {
+                    ::core::arch::naked_asm!(
+                        "ret",
+                        ".pushsection .kprobes.events, \"a\", @progbits",
+                        ".balign 8",
+                        ".8byte {described} - .",
+                        ".popsection",
+                        described = sym DESCRIBED,
+                    )
+                }
+
+                /// The host's programs have no probes.
+                #[cfg(not(all(target_os = "none", target_arch = "aarch64")))]
+                #[doc(hidden)]
+                pub extern "C" fn event(_: &Self) {}
+            }
         };
     };
 }

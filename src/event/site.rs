@@ -83,7 +83,8 @@ const fn compare_zero_register(distance: isize) -> Option<u32> {
     Some(CBZ_ZERO | ((distance >> 2) as u32 & 0x7_ffff) << 5)
 }
 
-fn target(word: &isize) -> usize {
+/// Returns the virtual address that is the distance `word` away from the word.
+pub(super) fn target(word: &isize) -> usize {
     core::ptr::from_ref(word).addr().wrapping_add_signed(*word)
 }
 
