@@ -17,11 +17,14 @@ static TABLE: Once<Result<SymbolTable<'static>, SymbolError>> = Once::new();
 /// Returns the table that `cargo kprobes image` or `cargo kprobes symbols` has filled in. The first call checks it, and
 /// others wait for that.
 ///
+/// The addresses in it are those at which the image runs. If the kernel moves itself, it makes the first call after
+/// that.
+///
 /// # Errors
 ///
 /// Fails if the table was not filled in, or is damaged.
 pub fn table() -> Result<&'static SymbolTable<'static>, SymbolError> {
-    match TABLE.call_once(|| SymbolTable::parse(reserved())) {
+    match TABLE.call_once(|| SymbolTable::parse(reserved())?.moved_by(distance_moved())) {
         Ok(table) => Ok(table),
         Err(error) => Err(*error),
     }
@@ -52,6 +55,14 @@ pub fn has_data(addresses: Range<usize>) -> bool {
 #[must_use]
 pub fn survey() -> &'static [u8] {
     table().map(SymbolTable::survey).unwrap_or_default()
+}
+
+/// Returns how far the image runs after its link address, modulo 2⁶⁴.
+fn distance_moved() -> u64 {
+    unsafe extern "C" {
+        safe static __kprobes_tables_link_address: u64;
+    }
+    (reserved().as_ptr().addr() as u64).wrapping_sub(__kprobes_tables_link_address)
 }
 
 /// Returns the region that `kprobes-tables.x` reserves.

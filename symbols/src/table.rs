@@ -124,6 +124,26 @@ impl<'a> SymbolTable<'a> {
         Ok(table)
     }
 
+    /// Returns the table of an image that runs `distance` bytes after its link address, modulo 2⁶⁴. All addresses in
+    /// the result are those at which the image runs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the image would not end within the address space.
+    pub fn moved_by(mut self, distance: u64) -> Result<Self, SymbolError> {
+        if distance == 0 {
+            return Ok(self);
+        }
+        let Self { functions, statics, data, inlined, .. } = &mut self;
+        for base in [&mut functions.base, &mut statics.base, &mut data.base, &mut inlined.base] {
+            *base = base.wrapping_add(distance);
+        }
+        self.functions.check()?;
+        self.statics.check()?;
+        self.data.check()?;
+        Ok(self)
+    }
+
     /// Splits the bytes into the parts after the header. `None` if the numbers of functions, statics, ranges of data and
     /// bytes of the survey do not fit.
     fn split(bytes: &'a [u8], numbers: [usize; 4], base: u64, inlined: Packed<'a>) -> Option<Self> {

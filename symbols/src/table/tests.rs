@@ -148,6 +148,32 @@ fn looks_up_every_address() {
 }
 
 #[test]
+fn an_image_that_was_moved_has_its_symbols_where_it_runs() {
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
+    let linked = SymbolTable::parse(&bytes).unwrap();
+    for distance in [0, 0x20_0000, BASE.wrapping_neg()] {
+        let moved = linked.moved_by(distance).unwrap();
+        let address = |linked: u64| linked.wrapping_add(distance);
+        let expected = |symbol: Symbol<'static>| Symbol { address: address(symbol.address), ..symbol };
+        assert!(moved.iter().eq(linked.iter().map(|symbol| Symbol { address: address(symbol.address), ..symbol })));
+        assert_eq!(moved.find_static("core::START").next(), statics().pop().map(expected));
+        assert_eq!(moved.range(address(BASE + 0x44), &mut 0), Some(address(BASE + 0x40)..address(BASE + 0x60)));
+        assert!(moved.has_data(address(BASE + 0x30)..address(BASE + 0x34)));
+        assert!(!moved.has_data(address(BASE + 0x34)..address(BASE + 0x98)));
+        let copies = |table: &SymbolTable<'_>| {
+            let inlined = table.inlined().unwrap();
+            inlined
+                .functions()
+                .flat_map(|function| function.unwrap().copies().map(|copy| copy.address).collect::<Vec<_>>())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(copies(&moved), copies(&linked).into_iter().map(address).collect::<Vec<_>>());
+    }
+    let error = linked.moved_by((BASE + 0x10).wrapping_neg()).unwrap_err();
+    assert!(matches!(error, SymbolError::Inconsistent { .. }), "{error}");
+}
+
+#[test]
 fn finds_every_symbol_of_a_name() {
     let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
