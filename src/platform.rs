@@ -107,7 +107,8 @@ pub unsafe trait Platform {
     /// Offset, in bytes from the virtual address in TPIDR_EL1, of the [`TaskCalls`] of the task that runs on this
     /// CPU, made by [`TaskCalls::new`]. A multiple of 8, less than 4096.
     ///
-    /// The kernel orders what a task does on one CPU before what it does on the next.
+    /// The kernel orders what a task does on one CPU before what it does on the next. If TPIDR_EL1 leads to memory of the
+    /// CPU, [`TaskCalls::switch`] exchanges the calls when the CPU switches tasks.
     ///
     /// The default is the offset in a [`Context`].
     const CALLS_OFFSET: usize = Context::CALLS;

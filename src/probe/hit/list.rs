@@ -24,6 +24,26 @@ impl TaskCalls {
 }
 
 impl TaskCalls {
+    /// Moves these calls to the task `from`, which stops running, and those of the task `to`, which runs next, here.
+    ///
+    /// This is for a kernel whose TPIDR_EL1 leads to memory of the CPU, with `self` at
+    /// [`Platform::CALLS_OFFSET`](crate::platform::Platform::CALLS_OFFSET) in it. Each task has a list of its own, which
+    /// holds its calls while it does not run.
+    ///
+    /// # Safety
+    ///
+    /// `self` is the list of this CPU, and interrupts are masked. The calls of `from` are in it. Neither task runs on
+    /// another CPU, and the scheduler orders what a task does on one CPU before what it does on the next.
+    ///
+    /// The caller changes to the stack of `to` next. No function that a return probe may follow is entered or left
+    /// before that: what the caller calls lies in `.kprobes.text.*`.
+    #[inline(always)]
+    pub unsafe fn switch(&self, from: &Self, to: &Self) {
+        from.0.first.store(self.0.first.load(Relaxed), Relaxed);
+        self.0.first.store(to.0.first.load(Relaxed), Relaxed);
+        to.0.first.store(END, Relaxed);
+    }
+
     /// Returns the calls of the task that runs on this CPU. For the hit path: elsewhere, the task may move or exit
     /// while the reference exists.
     #[cfg(target_os = "none")]
@@ -258,6 +278,25 @@ mod tests {
             assert_eq!((labels(&list), labels(&out)), (kept.to_vec(), taken.to_vec()));
             list.iter().chain(out.iter()).for_each(|instance| pool.give_back(Cpu::of(0), instance));
         }
+    }
+
+    #[test]
+    fn a_list_of_a_cpu_follows_the_task_that_runs() {
+        let pool = test_pool(4, 0);
+        let cpu = TaskCalls(list_of(&pool, &[2, 1]));
+        let [first, second] = [TaskCalls::new(), TaskCalls(list_of(&pool, &[3]))];
+        let all = || [&cpu, &first, &second].map(|calls| labels(&calls.0));
+        // SAFETY: the lists are of no CPU.
+        let switch = |from: &TaskCalls, to: &TaskCalls| unsafe { cpu.switch(from, to) };
+        switch(&first, &second);
+        assert_eq!(all(), [vec![3], vec![2, 1], vec![]]);
+        let instance = pool.take(Cpu::of(0)).unwrap();
+        instance.stack_pointer.store(4, Relaxed);
+        cpu.0.push(instance);
+        switch(&second, &second);
+        assert_eq!(all(), [vec![4, 3], vec![2, 1], vec![]]);
+        switch(&second, &first);
+        assert_eq!(all(), [vec![2, 1], vec![], vec![4, 3]]);
     }
 
     /// The assembly compares the stack pointer at a return with that of the newest call.
