@@ -5,8 +5,7 @@ use core::arch::asm;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::kernel::cpu::{self, CPUS};
-use crate::kernel::{ALIASES_START, DATA_PAGE, interrupts};
+use crate::kernel::{ALIASES_START, DATA_PAGE, STARTED, cpu, interrupts};
 
 /// The table of level 3 for the aliases. Each CPU has an entry, and the page after its alias is not mapped.
 #[repr(align(4096))]
@@ -44,8 +43,9 @@ pub fn hold_others(action: &mut dyn FnMut()) {
     }
     cpu::masked(|| {
         interrupts::interrupt_others(interrupts::HOLD);
-        // Acquire: what the CPUs did before they came is visible, the pcs of tasks included.
-        while WAITING.load(Ordering::Acquire) < CPUS - 1 {
+        // No CPU starts now: `main`, which begins after that, places the first probe. Acquire: what the CPUs did before
+        // they came is visible, the pcs of tasks included.
+        while WAITING.load(Ordering::Acquire) < STARTED.load(Ordering::Relaxed) - 1 {
             spin_loop();
         }
         action();

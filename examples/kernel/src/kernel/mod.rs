@@ -30,13 +30,15 @@ static mut HEAP: [u8; HEAP_SIZE] = [0; HEAP_SIZE];
 // SAFETY: only the allocator uses the array.
 static ALLOCATOR: TalcLock<spin::Mutex<()>, Claim> = TalcLock::new(unsafe { Claim::array(&raw mut HEAP) });
 
+/// The number of CPUs that have started.
+pub static STARTED: AtomicUsize = AtomicUsize::new(0);
+
 /// Where each CPU enters the kernel, on the stack of its idle task, with interrupts masked.
 extern "C" fn start_cpu(cpu: usize) -> ! {
     task::adopt(cpu);
     probes::check_cpu(); // probes
     interrupts::start_cpu();
     timer::start();
-    static STARTED: AtomicUsize = AtomicUsize::new(0);
     // Release, and the load acquires: `main` runs after each CPU has been set up.
     STARTED.fetch_add(1, Ordering::Release);
     if cpu == 0 {
