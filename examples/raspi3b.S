@@ -30,6 +30,9 @@ start_on_raspi3b:
     mov     x0, #0b11                   // CNTHCTL_EL2: EL1 reads the counter and has the timer
     msr     cnthctl_el2, x0
     msr     cntvoff_el2, xzr
+    mrs     x0, mdcr_el2                // no traps (TDE: breakpoints go to EL1); the counters of HPMN stay EL1's
+    and     x0, x0, #0x1f
+    msr     mdcr_el2, x0
     mov     x0, #0x0800                 // SCTLR_EL1: the RES1 bits
     movk    x0, #0x30d0, lsl #16
     msr     sctlr_el1, x0
