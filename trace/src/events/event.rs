@@ -13,7 +13,7 @@ use crate::filter::Filter;
 use crate::format::Format;
 use crate::recorder::Recorder;
 use crate::snippet::{self, Code, EventSnippet};
-use crate::trigger::Plan;
+use crate::trigger::{Plan, RetiredPlan};
 
 /// A probe of an event.
 #[derive(Debug)]
@@ -78,14 +78,23 @@ impl<P> Event<P> {
 }
 
 impl<P: RegisteredProbe> Event<P> {
-    /// Replaces the plan by `plan`, and returns the old one, which the caller must not drop while a hit may use it.
-    /// While there is a plan, the handler records returns.
-    #[must_use]
-    pub(crate) fn replace_plan(&self, plan: Option<Box<Plan>>) -> Option<Box<Plan>> {
-        if let Some(probe) = &self.probe {
-            probe.set_snippet_enabled(plan.is_none());
-        }
+    /// Replaces the plan by `plan`, and returns the old one.
+    pub(crate) fn replace_plan(&self, plan: Option<Box<Plan>>) -> Option<RetiredPlan> {
+        self.leave_returns(plan.is_some());
         self.recorder.plan().replace(plan)
+    }
+
+    /// Replaces the plan by `plan`, which the event had before, and returns the plan that it had meanwhile.
+    pub(crate) fn restore_plan(&self, plan: Option<RetiredPlan>) -> Option<RetiredPlan> {
+        self.leave_returns(plan.is_some());
+        self.recorder.plan().restore(plan)
+    }
+
+    /// Leaves returns to the handler if there will be a plan, and to the snippet otherwise.
+    fn leave_returns(&self, has_plan: bool) {
+        if let Some(probe) = &self.probe {
+            probe.set_snippet_enabled(!has_plan);
+        }
     }
 
     /// Registers a probe to exchange with this one, disabled, if this `plan` needs other code in the stub. `None` if

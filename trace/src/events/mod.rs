@@ -100,6 +100,9 @@ impl<P: RegisteredProbe> Drop for Events<P> {
             if plans.iter().any(Option::is_some) {
                 P::synchronize();
             }
+            // SAFETY: hits alone get references to plans, and `synchronize` has waited for the hits that may have found
+            // these (# Safety of `RegisteredProbe`).
+            plans.into_iter().flatten().for_each(|plan| unsafe { plan.free() });
         }
     }
 }
@@ -241,8 +244,7 @@ impl<P: RegisteredProbe> Events<P> {
         let mut event = Event { gate, ..Event::new(number, address, definition, format, recorder) };
         if event.is_on_synthetic() {
             self.reserve()?;
-            // The recorder is new, so there is no old plan.
-            drop(event.recorder.plan().replace(plan));
+            event.recorder.plan().set_first(plan);
             self.push(event);
             self.functions = functions_of_names.or(self.functions.take());
             return Ok(());
@@ -291,8 +293,7 @@ impl<P: RegisteredProbe> Events<P> {
         let recorder = &event.recorder;
         let code = code::<P>(recorder, plan.as_deref(), event.address)?;
         event.snippet = code.map(EventSnippet::new).transpose()?;
-        // The recorder is new, so there is no old plan.
-        drop(recorder.plan().replace(plan));
+        recorder.plan().set_first(plan);
         self.reserve()?;
         let is_call = recorder.is_of_a_call() && symbols.is_call(event.address);
         event.form = if is_call { Form::Call } else { Form::Full };

@@ -25,6 +25,7 @@ use alloc::rc::Rc;
 use alloc::string::String;
 use core::cell::{Cell, RefCell};
 use core::fmt::{self, Write};
+use core::ptr;
 use fallible::failing::with_memory;
 use kprobes_types::LineError;
 
@@ -110,6 +111,8 @@ std::thread_local! {
     static ARMS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
     /// How often `synchronize` was called.
     static SYNCHRONIZED: Cell<usize> = const { Cell::new(0) };
+    /// The plan that a hit in progress has found.
+    static FOUND: Cell<Option<&'static Plan>> = const { Cell::new(None) };
 }
 
 struct Counter {
@@ -160,6 +163,8 @@ unsafe impl RegisteredProbe for Counter {
 
     fn synchronize() {
         SYNCHRONIZED.set(SYNCHRONIZED.get() + 1);
+        // The hit looks at its plan once more, and is over.
+        assert!(FOUND.take().is_none_or(|plan| plan.filter.is_some()));
     }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), &'static str> {
@@ -190,6 +195,13 @@ impl Drop for Counter {
             own.map(|own| registered.remove(own))
         });
     }
+}
+
+/// Replaces the plan of an event that no hit is using.
+fn replace_plan(event: &Event<Counter>, plan: Option<Box<Plan>>) {
+    let old = event.recorder().plan().replace(plan);
+    // SAFETY: the test has one thread, which handles no hit now.
+    old.into_iter().for_each(|old| unsafe { old.free() });
 }
 
 /// Returns the number of registered probes.
@@ -412,16 +424,16 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                 let plan =
                     settings.plan(None, ProbeContext::INSIDE, &|number| event.recorder().source(number)).unwrap();
                 assert!(plan.as_ref().is_none_or(|plan| plan.register_tests.is_some() == is_quick), "{line}: {filter}");
-                drop(event.recorder().plan().replace(plan));
+                replace_plan(event, plan);
                 (0..HITS).for_each(|time| hit(0x1000, time));
                 settings.set_enabled(false);
                 settings.settle();
-                drop(event.recorder().plan().replace(
-                    settings.plan(None, ProbeContext::INSIDE, &|number| event.recorder().source(number)).unwrap(),
-                ));
+                let plan =
+                    settings.plan(None, ProbeContext::INSIDE, &|number| event.recorder().source(number)).unwrap();
+                replace_plan(event, plan);
                 hit(0x1000, 3);
                 events.rings().set_on(false);
-                drop(event.recorder().plan().replace(None));
+                replace_plan(event, None);
                 hit(0x1000, 3);
                 trace(&events, usize::MAX)
             });
@@ -718,6 +730,38 @@ fn hits_are_over_before_the_plans_of_a_list_are_dropped() {
     let lines: Vec<String> = (0..PLANS).map(|number| format!("p:e{number} f")).collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).chain(["p:one f x=%x20"]).collect();
     assert_eq!(dropped(&lines, Some("x < 5")), 1, "the plan is in the second part");
+}
+
+/// A hit in progress can use the plan that it has found until `synchronize` has waited for it. Miri also checks that
+/// the plan's new owners leave the reference valid.
+#[test]
+fn a_plan_is_kept_for_the_hits_that_have_found_it() {
+    const ONE: (&str, &str) = ("kprobes", "one");
+    let mut controlled = Controlled::new(&["p:one f x=%x20", "p:two a::b x=%x20"]);
+    let Controlled { events } = &mut controlled;
+    events.set_enabled(Some("kprobes"), Some("one"), true).unwrap();
+    events.set_filter(ONE, "x < 5").unwrap();
+    let find = |events: &Events<Counter>| {
+        let plan = events.iter().next().unwrap().recorder().plan().get().unwrap();
+        // SAFETY: `synchronize` takes the reference out of `FOUND`, before the plan is freed.
+        FOUND.set(Some(unsafe { &*ptr::from_ref(plan) }));
+    };
+    let is_over = || FOUND.get().is_none();
+    find(events);
+    events.set_filter(ONE, "x < 6").unwrap();
+    assert!(is_over(), "the settings have changed");
+    find(events);
+    ARMS_LEFT.set(0);
+    assert_eq!(events.set_enabled(None, None, true), Err(Errno::NoMemory));
+    ARMS_LEFT.set(usize::MAX);
+    assert!(is_over(), "the old plan is put back");
+    find(events);
+    events.reset_settings(|_| true);
+    assert!(is_over(), "the settings are reset");
+    events.set_filter(ONE, "x < 5").unwrap();
+    find(events);
+    drop(controlled);
+    assert!(is_over(), "the list is dropped");
 }
 
 /// Code at a return records every hit, so it must not run while there is a plan.

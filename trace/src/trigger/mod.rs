@@ -15,7 +15,7 @@ pub mod settings;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
@@ -359,7 +359,7 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// The cell in which the handlers of an event find its plan.
+/// The cell in which the handlers of an event find its plan: a pointer to a plan that the cell owns, or null.
 #[derive(Debug, Default)]
 pub struct PlanCell(pub(crate) AtomicPtr<Plan>);
 
@@ -370,22 +370,57 @@ impl PlanCell {
         !self.0.load(Relaxed).is_null()
     }
 
+    /// Gives a cell that never had a plan its first one.
+    pub(crate) fn set_first(&self, plan: Option<Box<Plan>>) {
+        let old = self.replace(plan);
+        debug_assert!(old.is_none(), "the cell had a plan, which is leaked");
+    }
+
     /// Replaces the plan by `plan`, and returns the old one.
-    ///
-    /// A hit that is being handled may still use the old plan: the caller must not drop it before such hits are over.
-    #[must_use]
-    pub(crate) fn replace(&self, plan: Option<Box<Plan>>) -> Option<Box<Plan>> {
-        let old = self.0.swap(plan.map_or(ptr::null_mut(), Box::into_raw), AcqRel);
-        // SAFETY: a non-null pointer was stored by an earlier call of this function, which got it from a box. The swap
-        // takes it out, so it is freed only once.
-        (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
+    pub(crate) fn replace(&self, plan: Option<Box<Plan>>) -> Option<RetiredPlan> {
+        self.swap(plan.map_or(ptr::null_mut(), Box::into_raw))
+    }
+
+    /// Replaces the plan by `plan`, which was in the cell before, and returns the plan that was in the cell meanwhile.
+    pub(crate) fn restore(&self, plan: Option<RetiredPlan>) -> Option<RetiredPlan> {
+        self.swap(plan.map_or(ptr::null_mut(), |RetiredPlan(plan)| plan.as_ptr()))
+    }
+
+    /// Stores a pointer to a plan that the cell owns from now on, or null. Returns the old plan.
+    fn swap(&self, plan: *mut Plan) -> Option<RetiredPlan> {
+        NonNull::new(self.0.swap(plan, AcqRel)).map(RetiredPlan)
     }
 }
 
 impl Drop for PlanCell {
     fn drop(&mut self) {
-        // The recorder that contains this cell is being dropped, so no hit can use it any more.
-        drop(self.replace(None));
+        let plan = self.replace(None);
+        // SAFETY: the cell is borrowed mutably, so no reference from `PlanCell::get` exists, and the plan was in the
+        // cell until now.
+        plan.into_iter().for_each(|plan| unsafe { plan.free() });
+    }
+}
+
+/// A plan that was taken out of its cell, and that hits may still be using. Dropping this leaks the plan.
+///
+/// A pointer, not a `Box`: moving a `Box` asserts that it is the only pointer to its value. The plan is a `Box` before
+/// it gets into the cell, and again when it is freed.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct RetiredPlan(NonNull<Plan>);
+
+impl RetiredPlan {
+    /// Frees the plan.
+    ///
+    /// # Safety
+    ///
+    /// No reference to the plan may be used any more that [`PlanCell::get`] returned before the plan was taken out of
+    /// its cell. Hits have such references, so the caller must have waited for them since:
+    /// [`RegisteredProbe::synchronize`](crate::events::RegisteredProbe::synchronize).
+    pub(crate) unsafe fn free(self) {
+        // SAFETY: `PlanCell::replace` got the pointer from a box. Only `PlanCell::swap` makes a `RetiredPlan`, and takes
+        // the pointer out of the cell then, so it is freed only once. The caller guarantees that no hit uses the plan.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 

@@ -330,10 +330,13 @@ fn a_cell_owns_its_plan() {
     let mut settings = Settings::new(true).unwrap();
     settings.set_filter("u == 1", Hit::new().fields(), FindFunction::NONE).unwrap();
     let cell = PlanCell::default();
-    assert!(cell.replace(possible_plan(&settings)).is_none());
+    cell.set_first(possible_plan(&settings));
     let recording = settings.recording();
     assert_eq!(Arc::strong_count(recording), 2);
-    drop(cell.replace(possible_plan(&settings)));
+    let old = cell.replace(possible_plan(&settings)).unwrap();
+    assert_eq!(Arc::strong_count(recording), 3);
+    // SAFETY: nothing has a reference to the plan.
+    unsafe { old.free() };
     assert_eq!(Arc::strong_count(recording), 2);
     drop(cell);
     assert_eq!(Arc::strong_count(recording), 1);

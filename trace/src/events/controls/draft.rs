@@ -12,8 +12,8 @@ use crate::definition::Definition;
 use crate::errno::Errno;
 use crate::events::{Event, Events, OtherProbe, RegisteredProbe};
 use crate::recorder::Recorder;
-use crate::trigger::Plan;
 use crate::trigger::settings::Settings;
+use crate::trigger::{Plan, RetiredPlan};
 
 /// The settings of one event.
 #[derive(Debug)]
@@ -103,17 +103,17 @@ impl<P: RegisteredProbe> Events<P> {
             // The snippet of a disarmed event is made when the event is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.is_armed());
-            let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
+            let one = Staged { number, plan, old: None, other, is_to_be_armed, is_exchanged, was_armed };
             fallible::push(&mut staged, one)?;
         }
-        staged.iter_mut().for_each(|one| one.exchange_plan(self));
+        staged.iter_mut().for_each(|one| one.replace_plan(self));
         let failed = staged.iter_mut().position(|one| one.exchange_probe(self).is_err());
         if let Some(failed) = failed {
             // In reverse, so that memory that was freed last is taken first.
             for one in staged.iter_mut().take(failed + 1).rev() {
                 one.put_back(self);
             }
-            staged.iter_mut().for_each(|one| one.exchange_plan(self));
+            staged.iter_mut().for_each(|one| one.restore_plan(self));
         } else {
             for Staged { number, other, .. } in staged.iter_mut().filter(|one| !one.is_to_be_armed) {
                 let Some(event) = self.get_mut(*number) else { continue };
@@ -122,7 +122,7 @@ impl<P: RegisteredProbe> Events<P> {
                 *other = event.drop_code();
             }
         }
-        if staged.iter().any(|one| one.plan.is_some()) {
+        if staged.iter().any(|one| one.old.is_some()) {
             P::synchronize();
         }
         for Staged { number, other, .. } in &mut staged {
@@ -131,7 +131,10 @@ impl<P: RegisteredProbe> Events<P> {
             }
         }
         // A probe is dropped before the tables that its code counts in.
-        drop(staged);
+        //
+        // SAFETY: hits alone get references to plans, and `synchronize` has waited for the hits that may have found
+        // these, if there are any (# Safety of `RegisteredProbe`).
+        staged.into_iter().filter_map(|one| one.old).for_each(|old| unsafe { old.free() });
         if failed.is_some() {
             return Err(Errno::NoMemory);
         }
@@ -194,7 +197,9 @@ impl<P: RegisteredProbe> Events<P> {
                 let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents);
                 if let Ok(Some(old)) = plan.map(|plan| event.replace_plan(plan)) {
                     P::synchronize();
-                    drop(old);
+                    // SAFETY: hits alone get references to plans, and `synchronize` has waited for the hits that may
+                    // have found this one (# Safety of `RegisteredProbe`).
+                    unsafe { old.free() };
                 }
             }
         }
@@ -212,8 +217,10 @@ impl<P: RegisteredProbe> Events<P> {
 struct Staged<P> {
     /// The index of the probe.
     number: usize,
-    /// The new plan; after the exchange, the old one.
+    /// The new plan, until it replaces the old one.
     plan: Option<Box<Plan>>,
+    /// The plan that was taken out of the event: the old one or, if that was put back, the new one.
+    old: Option<RetiredPlan>,
     /// A probe with another stub, if the stub changes; after the exchange, the old probe.
     other: Option<OtherProbe<P>>,
     is_to_be_armed: bool,
@@ -224,9 +231,16 @@ struct Staged<P> {
 }
 
 impl<P: RegisteredProbe> Staged<P> {
-    fn exchange_plan(&mut self, events: &Events<P>) {
+    fn replace_plan(&mut self, events: &Events<P>) {
         if let Some(event) = events.get(self.number) {
-            self.plan = event.replace_plan(self.plan.take());
+            self.old = event.replace_plan(self.plan.take());
+        }
+    }
+
+    /// Puts the old plan back.
+    fn restore_plan(&mut self, events: &Events<P>) {
+        if let Some(event) = events.get(self.number) {
+            self.old = event.restore_plan(self.old.take());
         }
     }
 

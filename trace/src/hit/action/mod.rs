@@ -47,8 +47,9 @@ impl PlanCell {
     /// Returns the plan; `None` means record every hit. The reference is valid while the hit is handled.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&Plan> {
-        // SAFETY: the pointer is null or came from the box that `replace` was given. A replaced plan is dropped only
-        // when no CPU handles a hit that may have loaded it, which `replace` requires of its callers.
+        // SAFETY: the pointer is null or that of a plan that `PlanCell::replace` was given in a box. A plan that is
+        // taken out of the cell is freed only when no reference to it is used any more (# Safety of
+        // `RetiredPlan::free`). It never becomes a `Box` before, which would invalidate the reference.
         unsafe { self.0.load(Acquire).as_ref() }
     }
 }
