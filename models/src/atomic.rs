@@ -44,6 +44,24 @@ macro_rules! atomic {
                 self.0.swap(value, weaken(Location::caller(), "swap", order))
             }
 
+            /// Stores `new` if the value is `current`, as core's `compare_exchange` does.
+            ///
+            /// # Errors
+            ///
+            /// The value, if it is not `current`.
+            #[track_caller]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                let success = weaken(Location::caller(), "compare_exchange, success", success);
+                let failure = weaken(Location::caller(), "compare_exchange, failure", failure);
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
             /// Stores `new` if the value is `current`, as core's `compare_exchange_weak` does, but never fails
             /// spuriously.
             ///
@@ -124,6 +142,6 @@ pub fn fence(order: Ordering) {
 /// # Errors
 ///
 /// [`OutOfMemory`](fallible::OutOfMemory) if there is no memory for the slice.
-pub fn zeroed(count: usize) -> Result<Box<[AtomicU64]>, fallible::OutOfMemory> {
-    fallible::boxed_slice((0..count).map(|_| AtomicU64::new(0)))
+pub fn zeroed<T: Default>(count: usize) -> Result<Box<[T]>, fallible::OutOfMemory> {
+    fallible::boxed_slice((0..count).map(|_| T::default()))
 }

@@ -2,8 +2,8 @@
 //! those of the checker.
 
 #[cfg(not(all(test, loom)))]
-pub(crate) use core::sync::atomic::{AtomicU64, fence};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 #[cfg(not(all(test, loom)))]
 pub(crate) use fallible::zeroed;
 #[cfg(all(test, loom))]
-pub(crate) use kprobes_models::{AtomicU64, fence, zeroed};
+pub(crate) use kprobes_models::{AtomicBool, AtomicU32, AtomicU64, fence, zeroed};

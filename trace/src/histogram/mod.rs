@@ -17,8 +17,7 @@ mod variables;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::iter::repeat_n;
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use aarch64_kprobes::platform;
 use aarch64_kprobes::probe::CpuWords;
@@ -33,6 +32,7 @@ pub(crate) use shared::{NO_ROOM, Shared};
 pub(crate) use table::{CELL, Cell, CounterTable, EXPONENTS, Keys, MULTIPLIER, Numbers, Store};
 pub(crate) use variables::{BoundAction, Setting, VariableUse};
 
+use crate::atomic::AtomicBool;
 use crate::fetch::RegisterPart;
 use crate::filter::{HitString, Number};
 use crate::ring::Rings;
@@ -57,7 +57,8 @@ pub struct Histogram {
     /// The table of each CPU; empty if the histogram has variables.
     pub(crate) tables: Box<[CounterTable]>,
     pub(crate) variable_use: Option<VariableUse>,
-    /// Set while the histogram is cleared: no event counts hits in it.
+    /// Set while the histogram is cleared in place: no event counts hits in it. Stubs do not look at it: they count in
+    /// the tables of CPUs, which a histogram that is cleared in place does not have.
     pub(crate) held: AtomicBool,
     /// The words in which stubs count by exponents, indexed by the number of leading zeros.
     exponents: Option<CpuWords>,
@@ -204,13 +205,15 @@ impl Histogram {
     }
 
     /// Clears the histogram in place, if it has variables: other triggers may refer to it, so it cannot be replaced.
-    /// Otherwise returns false, and changes nothing. `synchronize` waits until no hit is being counted.
-    pub(crate) fn clear(&self, synchronize: fn()) -> bool {
+    /// Otherwise returns false, and changes nothing. `synchronize` waits until all hits are over that were being handled
+    /// when it was called. Later hits see what was stored before the call.
+    pub(crate) fn clear(&self, synchronize: impl FnOnce()) -> bool {
         let Some(variable_use) = &self.variable_use else { return false };
         self.held.store(true, Relaxed);
         synchronize();
         variable_use.table.clear();
-        self.held.store(false, Relaxed);
+        // A hit that sees this (acquire) also sees the cleared table.
+        self.held.store(false, Release);
         true
     }
 

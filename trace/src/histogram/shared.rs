@@ -8,13 +8,12 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use fallible::OutOfMemory;
 
 use super::table::room;
-use crate::atomic::{AtomicU64, zeroed};
+use crate::atomic::{AtomicU32, AtomicU64, zeroed};
 
 /// The room of a CPU when no entry is left for it.
 pub(crate) const NO_ROOM: u32 = u32::MAX;
@@ -48,7 +47,7 @@ impl Shared {
     pub(super) fn new(size: u32, parts: Box<[usize]>, stride: usize, cpus: usize) -> Result<Self, OutOfMemory> {
         let size = room(size);
         let words = zeroed((size + cpus) * stride)?;
-        let slots = fallible::zeroed(2 * size)?;
+        let slots = zeroed(2 * size)?;
         let rooms = fallible::boxed_slice((0..cpus as u32).map(AtomicU32::new))?;
         let (next, used, dropped) = (AtomicU32::new(cpus as u32), AtomicU32::new(0), AtomicU64::new(0));
         Ok(Self { slots, words, stride, parts, rooms, next, used, dropped })
@@ -77,7 +76,8 @@ impl Shared {
 
     /// Removes all entries.
     ///
-    /// The caller must make sure that no hit is counted meanwhile; such a hit may be lost.
+    /// The caller must make sure that no hit is counted meanwhile, and that the next hit sees the stores of this
+    /// function. Otherwise such a hit may be lost, or share an entry with a hit that has another key.
     pub(super) fn clear(&self) {
         self.slots.iter().for_each(|slot| slot.store(0, Relaxed));
         self.words.iter().for_each(|word| word.store(0, Relaxed));

@@ -5,7 +5,7 @@
 //! entry.
 
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::{HitState, load};
 use crate::atomic::AtomicU64;
@@ -59,7 +59,8 @@ impl Histogram {
             return;
         }
         if let Some(variable_use) = self.variable_use() {
-            if !self.held.load(Relaxed) {
+            // Acquire: a hit after `Histogram::clear` sees the cleared table.
+            if !self.held.load(Acquire) {
                 variable_use.count(bound, plan, record, state);
             }
             return;

@@ -1,11 +1,10 @@
 //! Histograms with variables: a variable is set at one event and read at another under the same key.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::count::{self, mix, place, write_key, write_text};
 use super::{HitState, load};
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU32, AtomicU64};
 use crate::filter::HitString;
 use crate::histogram::{
     BoundAction, Content, Effect, From, Handler, Histogram, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference, Setting,
