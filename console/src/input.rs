@@ -54,7 +54,9 @@ impl RunningLine {
         let mut text = String::new();
         let is_cut =
             line.chars().any(|character| text.push(if character.is_control() { ' ' } else { character }).is_err());
-        let here = platform::with_masked(Context::here);
+        // SAFETY: the task of the console calls this, and can be hit. So the offsets are correct, as `ContextLayout`
+        // guarantees (see its # Safety).
+        let here = platform::with_masked(|| unsafe { Context::here() });
         Self { text, is_cut, begin: time::now(), name: *here.name_bytes(), task: here.task }
     }
 

@@ -280,7 +280,9 @@ static LEFT: AtomicUsize = AtomicUsize::new(0);
 fn left(data: usize, registers: Registers<'_>, address: usize, return_address: Option<usize>) {
     LEFT.fetch_add(1, Relaxed);
     let (address, return_address) = (address as u64, return_address.map(|address| address as u64));
-    let hit = RecordedHit { context: Context::here(), address, return_address, entry: &[] };
+    // SAFETY: the callers are handlers of the engine, which handles a hit.
+    let context = unsafe { Context::here() };
+    let hit = RecordedHit { context, address, return_address, entry: &[] };
     // SAFETY: `Chosen` registers the callers with the address of a recorder that outlives the probe. They are called at
     // its hits, with interrupts masked, and have a return address exactly at returns.
     unsafe {

@@ -93,13 +93,18 @@ mod loads {
     impl Context {
         /// Returns the number of this CPU. Valid only while a hit is handled or interrupts are masked, so that the task
         /// stays on this CPU.
+        ///
+        /// # Safety
+        ///
+        /// The caller must be where the image's [`ContextLayout`](super::ContextLayout) guarantees the offsets to be
+        /// correct: where a probe can be hit, or where something is printed to the rings.
         #[inline(always)]
         #[doc(hidden)]
         #[must_use]
-        pub fn cpu_here() -> usize {
+        pub unsafe fn cpu_here() -> usize {
             let cpu;
-            // SAFETY: the implementation of `ContextLayout` guarantees that the word at this offset from TPIDR_EL1 is
-            // the number of the CPU (see its # Safety).
+            // SAFETY: the caller is where the implementation of `ContextLayout` guarantees that the word at this offset
+            // from TPIDR_EL1 is the number of the CPU (see # Safety of both).
             unsafe {
                 asm!(
                     "mrs {cpu}, tpidr_el1",
@@ -113,14 +118,18 @@ mod loads {
 
         /// Returns the context of this CPU, now. Valid only while a hit is handled or interrupts are masked, so that
         /// the task stays on this CPU.
+        ///
+        /// # Safety
+        ///
+        /// The contract of [`cpu_here`](Self::cpu_here) applies.
         #[inline(always)]
         #[doc(hidden)]
         #[must_use]
-        pub fn here() -> Self {
+        pub unsafe fn here() -> Self {
             let (cpu, task, low, high, time);
-            // SAFETY: the implementation of `ContextLayout` guarantees that these values are at the offsets from
-            // TPIDR_EL1 (see its # Safety). The counter is read without a barrier: a few instructions earlier or later
-            // make no difference.
+            // SAFETY: the caller is where the implementation of `ContextLayout` guarantees that these values are at the
+            // offsets from TPIDR_EL1 (see # Safety of both). The counter is read without a barrier: a few instructions
+            // earlier or later make no difference.
             unsafe {
                 asm!(
                     "mrs {high}, tpidr_el1",
@@ -156,15 +165,25 @@ mod loads {
     }
 
     impl Context {
+        /// Returns 0.
+        ///
+        /// # Safety
+        ///
+        /// There is no condition here. On the target there is one.
         #[doc(hidden)]
         #[must_use]
-        pub fn cpu_here() -> usize {
+        pub unsafe fn cpu_here() -> usize {
             0
         }
 
+        /// Returns zeros.
+        ///
+        /// # Safety
+        ///
+        /// There is no condition here. On the target there is one.
         #[doc(hidden)]
         #[must_use]
-        pub fn here() -> Self {
+        pub unsafe fn here() -> Self {
             Self::default()
         }
     }

@@ -171,5 +171,9 @@ impl<P: RegisteredProbe> Events<P> {
 /// context, and whether interrupts were masked before.
 fn masked(act: impl FnOnce(&Context, bool)) {
     let were_masked = platform::are_masked();
-    platform::with_masked(|| act(&Context::here(), were_masked));
+    platform::with_masked(|| {
+        // SAFETY: the callers print to the rings, where `ContextLayout` guarantees the offsets (see its # Safety).
+        let context = unsafe { Context::here() };
+        act(&context, were_masked);
+    });
 }

@@ -87,7 +87,9 @@ fn is_left_out(session: &Session) -> Result<bool, Errno> {
     if !session.events.options().is(Flag::Markers) {
         return Err(Errno::Invalid);
     }
-    Ok(session.events.recorded_cpus().is_some_and(|cpus| cpus & 1 << Context::cpu_here() == 0))
+    // SAFETY: the callers print to the rings, where `ContextLayout` guarantees the offsets (see its # Safety).
+    let cpu = unsafe { Context::cpu_here() };
+    Ok(session.events.recorded_cpus().is_some_and(|cpus| cpus & 1 << cpu == 0))
 }
 
 /// Shrinks the rings as far as possible: a ring has at least two pages.

@@ -51,7 +51,8 @@ impl Seen for Hit<'_> {
 
     #[inline(always)]
     fn recorded<'a>(&self, kept: &'a [u64]) -> RecordedHit<'a> {
-        recorded_hit(self.address(), None, kept)
+        // SAFETY: a `Hit` exists only while the engine handles a hit.
+        unsafe { recorded_hit(self.address(), None, kept) }
     }
 }
 
@@ -68,7 +69,8 @@ impl Seen for CallArguments {
 
     #[inline(always)]
     fn recorded<'a>(&self, kept: &'a [u64]) -> RecordedHit<'a> {
-        recorded_hit(self.address(), None, kept)
+        // SAFETY: `CallArguments` exist only while the engine handles a hit.
+        unsafe { recorded_hit(self.address(), None, kept) }
     }
 }
 
@@ -85,7 +87,8 @@ impl Seen for Call<'_> {
 
     #[inline(always)]
     fn recorded<'a>(&self, kept: &'a [u64]) -> RecordedHit<'a> {
-        recorded_hit(self.function(), Some(self.return_address()), kept)
+        // SAFETY: a `Call` exists only while the engine handles a hit.
+        unsafe { recorded_hit(self.function(), Some(self.return_address()), kept) }
     }
 
     #[inline(always)]
@@ -94,10 +97,17 @@ impl Seen for Call<'_> {
     }
 }
 
+/// Returns the hit that is being handled.
+///
+/// # Safety
+///
+/// The caller must be handling a hit.
 #[inline(always)]
-fn recorded_hit(address: usize, return_address: Option<usize>, entry: &[u64]) -> RecordedHit<'_> {
+unsafe fn recorded_hit(address: usize, return_address: Option<usize>, entry: &[u64]) -> RecordedHit<'_> {
     let return_address = return_address.map(|address| address as u64);
-    RecordedHit { context: Context::here(), address: address as u64, return_address, entry }
+    // SAFETY: the caller is handling a hit (see # Safety).
+    let context = unsafe { Context::here() };
+    RecordedHit { context, address: address as u64, return_address, entry }
 }
 
 /// Records that an instruction is about to be executed.

@@ -84,7 +84,8 @@ pub(crate) extern "C" fn graph_entered(call: &mut Call<'_>) -> Decision {
         return Decision::Decline;
     }
     if traced.role != Role::Silent {
-        let (context, address) = (Context::here(), call.function() as u64);
+        // SAFETY: a `Call` exists only while the engine handles a hit.
+        let (context, address) = (unsafe { Context::here() }, call.function() as u64);
         let hit = RecordedHit { context, address, return_address: None, entry: &[] };
         // SAFETY: the engine calls this handler on the CPU of the hit, with interrupts masked. `entry` records calls,
         // and `hit` has no return address.
@@ -99,7 +100,8 @@ pub(crate) extern "C" fn graph_returned(call: &mut Call<'_>) {
     // SAFETY: `Traced` registers this handler with traced roles alone, and drops them after the probes.
     let (traced, limits) = unsafe { TracedRole::at(call.data()) };
     if traced.role != Role::Silent {
-        let (context, address) = (Context::here(), call.function() as u64);
+        // SAFETY: a `Call` exists only while the engine handles a hit.
+        let (context, address) = (unsafe { Context::here() }, call.function() as u64);
         let hit = RecordedHit { context, address, return_address: Some(call.return_address() as u64), entry: &[] };
         // SAFETY: the engine calls this handler on the CPU of the hit, with interrupts masked. `back` records returns,
         // and `hit` has a return address.
@@ -111,7 +113,8 @@ pub(crate) extern "C" fn graph_returned(call: &mut Call<'_>) {
 #[unsafe(link_section = ".kprobes.text.handlers.trace_profile_entered")]
 pub(crate) extern "C" fn profile_entered(call: &mut Call<'_>) -> Decision {
     if let Some(word) = call.instance_data_mut().first_mut() {
-        *word = Context::here().time;
+        // SAFETY: a `Call` exists only while the engine handles a hit.
+        *word = unsafe { Context::here() }.time;
     }
     Decision::Follow
 }
@@ -119,7 +122,8 @@ pub(crate) extern "C" fn profile_entered(call: &mut Call<'_>) -> Decision {
 /// Adds a call to those of its function on this CPU.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_profile_returned")]
 pub(crate) extern "C" fn profile_returned(call: &mut Call<'_>) {
-    let context = Context::here();
+    // SAFETY: a `Call` exists only while the engine handles a hit.
+    let context = unsafe { Context::here() };
     // SAFETY: `Traced::profile` registers this handler with the counts of functions, which its caller keeps until the
     // probes are dropped.
     let counts = unsafe { &*core::ptr::with_exposed_provenance::<Counts>(call.data()) };
@@ -184,14 +188,16 @@ pub(crate) extern "C" fn stack_entered(call: &CallArguments) {
     // are dropped.
     let usage = unsafe { &*core::ptr::with_exposed_provenance::<Usage>(call.data()) };
     let pointer = call.stack_pointer();
-    let Some(deepest) = usage.0.get(Context::cpu_here()) else { return };
+    // SAFETY: `CallArguments` exist only while the engine handles a hit.
+    let Some(deepest) = usage.0.get(unsafe { Context::cpu_here() }) else { return };
     // The kernel tells the bounds of a task's stack.
     let Some(stack) = probe::stack_around(pointer as usize) else { return };
     let depth = (stack.end as u64).wrapping_sub(pointer);
     if depth <= deepest.depth.load(Relaxed) {
         return;
     }
-    let context = Context::here();
+    // SAFETY: `CallArguments` exist only while the engine handles a hit.
+    let context = unsafe { Context::here() };
     let registers = Registers::Arguments(call);
     let state = HitState { registers, context: &context, address: call.address() as u64, faults: 0 };
     let mut walk = Walk::new(&state, true);

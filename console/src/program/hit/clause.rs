@@ -221,17 +221,21 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
 
     #[inline(always)]
     fn cpu(&self) -> usize {
-        Context::cpu_here()
+        // SAFETY: clauses run at hits, accesses and samples, and in tasks, all of which find correct offsets: a probe
+        // could be hit there (# Safety of `ContextLayout`).
+        unsafe { Context::cpu_here() }
     }
 
     #[inline(always)]
     fn task(&self) -> u64 {
-        Context::here().task
+        // SAFETY: a clause runs where a probe could be hit, as `cpu` says.
+        unsafe { Context::here() }.task
     }
 
     #[inline(always)]
     fn comm(&self) -> [u8; 16] {
-        *Context::here().name_bytes()
+        // SAFETY: a clause runs where a probe could be hit, as `cpu` says.
+        *unsafe { Context::here() }.name_bytes()
     }
 
     #[inline(always)]
