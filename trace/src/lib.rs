@@ -14,7 +14,7 @@
 //! | [`errno`], [`error_log`] | why a write to a file was refused |
 //! | [`tracer`] | the tracers `function` and `function_graph`: every function that is called, in place of defined events |
 //! | [`text`] | records and counts as text |
-//! | `mark` | messages among the records; only for the bare-metal target |
+//! | [`mark`] | messages among the records |
 //! | [`print`](mod@print) | a static event as text, as its `print fmt` says it |
 //! | [`options`] | how a trace is printed, and its clock |
 //! | [`events`] | the defined events and their probes |

@@ -11,6 +11,8 @@ use core::ptr;
 use aarch64_kprobes::event::{Event, Field, Text};
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::platform;
+#[cfg(not(target_os = "none"))]
+use spin::Mutex;
 
 use crate::context::Context;
 use crate::errno::Errno;
@@ -169,11 +171,57 @@ impl<P: RegisteredProbe> Events<P> {
 
 /// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` gets the
 /// context, and whether interrupts were masked before.
+///
+/// On the host, every thread is on CPU 0, and nothing is masked. A lock keeps the other messages out instead. A hit that
+/// is made there is the business of the caller, who has to use `unsafe` for it.
 fn masked(act: impl FnOnce(&Context, bool)) {
+    #[cfg(not(target_os = "none"))]
+    static CPU: Mutex<()> = Mutex::new(());
+    #[cfg(not(target_os = "none"))]
+    let _cpu = CPU.lock();
     let were_masked = platform::are_masked();
     platform::with_masked(|| {
         // SAFETY: the callers print to the rings, where `ContextLayout` guarantees the offsets (see its # Safety).
         let context = unsafe { Context::here() };
         act(&context, were_masked);
     });
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::boxed::Box;
+    use std::format;
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+    use crate::recorder::PRINT_HEADER;
+
+    static INTERRUPTS: [AtomicBool; 1] = [AtomicBool::new(false)];
+
+    /// Every thread of the host is on CPU 0, so two threads print to the same ring. No message finds the ring busy.
+    #[test]
+    fn messages_of_two_threads_are_all_recorded() {
+        let count: u64 = if cfg!(miri) { 50 } else { 20_000 };
+        let rings: &Rings = Box::leak(Box::new(Rings::new(1, 4 << 20, &INTERRUPTS).unwrap()));
+        rings.set_on(true);
+        let start = Barrier::new(2);
+        let print = |thread: u64| {
+            start.wait();
+            (0..count).for_each(|_| rings.print(thread, format_args!("{thread}{thread}")));
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| print(1));
+            print(2);
+        });
+        let snapshot = rings.snapshot().unwrap();
+        let mut counts = [0; 2];
+        for record in snapshot.records().unwrap() {
+            let thread = record.word(8);
+            assert_eq!(&record.bytes[PRINT_HEADER..], format!("{thread}{thread}\n\0").as_bytes());
+            counts[thread as usize - 1] += 1;
+        }
+        assert_eq!(counts, [count; 2]);
+    }
 }
