@@ -343,7 +343,14 @@ impl Drop for Traced {
     }
 }
 
-// SAFETY: the roles point to the limits in the same struct, and neither changes.
+// SAFETY: the roles point to the limits in the same struct, and neither changes. The limits and the kinds of roles are
+// `Send`, as the check below shows.
 unsafe impl Send for TracedRoles {}
-// SAFETY: the roles point to the limits in the same struct, and neither changes.
+// SAFETY: the roles point to the limits in the same struct, and neither changes. The limits and the kinds of roles are
+// `Sync`, as the check below shows.
 unsafe impl Sync for TracedRoles {}
+const _: fn() = || {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Limits>();
+    is_shared::<Role>();
+};

@@ -363,6 +363,13 @@ impl fmt::Display for Trigger {
 #[derive(Debug, Default)]
 pub struct PlanCell(pub(crate) AtomicPtr<Plan>);
 
+// `AtomicPtr` is `Send` and `Sync` whatever it points to. The cell shares its plan with the hits on all CPUs, and any
+// task may drop the plan.
+const _: fn() = || {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Plan>();
+};
+
 impl PlanCell {
     /// Returns whether there is a plan now. It does not look at the plan, which may be dropped at any moment outside of
     /// a hit.
