@@ -86,6 +86,19 @@ compile_error!(
      aarch64-unknown-none-softfloat"
 );
 
+#[cfg(all(target_os = "none", target_arch = "aarch64", target_endian = "big"))]
+compile_error!(
+    "stubs hold addresses and instructions that are little-endian, so data must be little-endian, too: build for \
+     aarch64-unknown-none-softfloat"
+);
+
+// A UEFI application, for one, is none of these. Programs on the host have one of them.
+#[cfg(all(target_arch = "aarch64", not(any(target_os = "none", unix, windows, target_family = "wasm"))))]
+compile_error!(
+    "the engine is compiled for a kernel only if the target's operating system is `none`, and nothing can be probed \
+     otherwise: write `\"os\": \"none\"` in the JSON file of the target, or leave `os` out"
+);
+
 extern crate alloc;
 
 #[macro_use]
