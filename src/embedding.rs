@@ -74,6 +74,14 @@ pub enum EmbeddingError {
         /// The name.
         name: &'static str,
     },
+    /// The kernel runs at an exception level, or with a stack pointer, for which the engine is not made: it needs EL1, or
+    /// EL2 with HCR_EL2.E2H set, and SP_EL1 or SP_EL2.
+    ExecutionState {
+        /// The exception level: CurrentEL.EL.
+        level: u64,
+        /// Whether the stack pointer is SP_EL0: PSTATE.SP is 0.
+        has_sp_el0: bool,
+    },
     /// TPIDR_EL1 does not lead to readable memory, or leads to an address that is not a multiple of 8.
     NoContext {
         /// The value of TPIDR_EL1.
@@ -182,6 +190,18 @@ impl fmt::Display for EmbeddingError {
             Self::EventTwice { group, name } => {
                 write!(f, "two static events are named {group}:{name}: rename one of them in its `event!`")
             }
+            Self::ExecutionState { level: level @ 1..=2, has_sp_el0: true } => write!(
+                f,
+                "the kernel runs with SP_EL0 (PSTATE.SP is 0), where an exception changes the stack: execute `msr spsel, \
+                 #1` before the stack pointer of EL{level} is set"
+            ),
+            Self::ExecutionState { level: 2, .. } => f.write_str(
+                "the kernel runs at EL2 with HCR_EL2.E2H clear, where the engine reads the registers of EL1: set E2H \
+                 (FEAT_VHE), or enter EL1 first",
+            ),
+            Self::ExecutionState { level, .. } => {
+                write!(f, "the kernel runs at EL{level}, but the engine needs EL1 or EL2: enter EL1 first")
+            }
             Self::NoContext { register } => write!(
                 f,
                 "TPIDR_EL1 is {register:#x}, which does not point to a `Context`: call `Context::install` on each CPU \
@@ -239,8 +259,7 @@ impl core::error::Error for EmbeddingError {}
 ///
 /// It asks for no executable memory. The engine checks that memory when it first takes some, so the registration of a
 /// probe, not this function, reports [`ExecutableOutOfReach`](EmbeddingError::ExecutableOutOfReach) and
-/// [`NotExecutable`](EmbeddingError::NotExecutable). At EL2, the alias of
-/// [`with_writable`](crate::platform::Platform::with_writable) is not checked.
+/// [`NotExecutable`](EmbeddingError::NotExecutable).
 ///
 /// To find out whether exceptions lead to the engine, it executes a breakpoint (`brk #0x5`, at
 /// `kprobes_nofault_breakpoint`). A kernel whose vectors do not lead to the engine reports that breakpoint as an
@@ -300,6 +319,17 @@ fn check_reach(memory: usize, text: &Range<usize>) -> Result<(), EmbeddingError>
     Err(EmbeddingError::ExecutableOutOfReach { address: memory, text: text.clone() })
 }
 
+/// Checks the execution state, by the values of CurrentEL, SPSel and, at EL2, HCR_EL2.
+#[cfg(any(test, target_os = "none"))]
+fn check_state(current_el: u64, sp_sel: u64, hcr: u64) -> Result<(), EmbeddingError> {
+    /// HCR_EL2.E2H (Arm ARM, D24.2).
+    const E2H: u64 = 1 << 34;
+    let level = current_el >> 2 & 0b11;
+    let has_sp_el0 = sp_sel & 1 == 0;
+    let has_registers = level == 1 || level == 2 && hcr & E2H != 0;
+    if has_registers && !has_sp_el0 { Ok(()) } else { Err(EmbeddingError::ExecutionState { level, has_sp_el0 }) }
+}
+
 /// Checks that every static event happens in the text, which the engine can patch, outside the region in which nothing
 /// is probed, and within reach of its block. `sites` are the addresses of sites and of their blocks.
 #[cfg(any(test, target_os = "none"))]
@@ -344,8 +374,9 @@ mod target {
     use super::EmbeddingError;
     use crate::event::{self, site};
     use crate::exception::nofault;
+    use crate::interrupts::{self, is_at_el2};
     use crate::probe::CpuState;
-    use crate::{exception, interrupts, kernel, probe};
+    use crate::{exception, kernel, probe};
 
     /// Checks the regions, this CPU, and the writable alias of the word at `address`, which is in the text.
     pub(super) fn check(address: usize) -> Result<(), EmbeddingError> {
@@ -363,6 +394,8 @@ mod target {
         let sites = site::all().iter().map(|site| (site.instruction(), site.block()));
         super::check_sites(sites, &region, &kernel::text())?;
         super::check_names(event::all())?;
+        // Before anything that may take an exception: the vector of the engine is for this state.
+        check_state()?;
         check_cpu()?;
         if !nofault::receives_exceptions() {
             let vectors: usize;
@@ -393,6 +426,22 @@ mod target {
         functions.iter().copied().find(|function| !region.contains(function))
     }
 
+    /// Checks the exception level and the stack pointer of this CPU.
+    fn check_state() -> Result<(), EmbeddingError> {
+        let (level, sp_sel): (u64, u64);
+        // SAFETY: reads CurrentEL and SPSel.
+        unsafe {
+            asm!("mrs {}, currentel", "mrs {}, spsel", out(reg) level, out(reg) sp_sel,
+                options(nomem, nostack, preserves_flags));
+        }
+        let mut hcr = 0_u64;
+        if is_at_el2() {
+            // SAFETY: reads a register, which can be read at EL2.
+            unsafe { asm!("mrs {}, hcr_el2", out(reg) hcr, options(nomem, nostack, preserves_flags)) };
+        }
+        super::check_state(level, sp_sel, hcr)
+    }
+
     /// Checks that TPIDR_EL1 leads to the state of a CPU.
     fn check_cpu() -> Result<(), EmbeddingError> {
         let register: usize;
@@ -413,30 +462,34 @@ mod target {
 
     /// Checks that `alias` can be written to, and maps the memory at `address`. Called with interrupts masked.
     fn check_alias(address: usize, alias: usize) -> Result<(), EmbeddingError> {
-        let current: u64;
-        // SAFETY: reads CurrentEL.
-        unsafe { asm!("mrs {}, currentel", out(reg) current, options(nomem, nostack, preserves_flags)) };
-        // At EL2, AT S1E1W and AT S1E1R would translate with the tables of EL1.
-        if current >> 2 & 0b11 != 1 {
-            return Ok(());
-        }
         /// PAR_EL1.F: the translation has failed (Arm ARM, D24.2.133).
         const FAILED: u64 = 1;
         /// The address in PAR_EL1, without the page offset.
         const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
         let (written, read): (u64, u64);
-        // SAFETY: address translation changes only PAR_EL1, which is restored. The caller has masked interrupts, whose
-        // handlers may change it.
-        unsafe {
-            asm!(
-                "mrs {before}, par_el1",
-                "at s1e1w, {alias}", "isb", "mrs {written}, par_el1",
-                "at s1e1r, {address}", "isb", "mrs {read}, par_el1",
-                "msr par_el1, {before}",
-                alias = in(reg) alias, address = in(reg) address,
-                before = out(reg) _, written = out(reg) written, read = out(reg) read,
-                options(nostack, preserves_flags)
-            );
+        macro_rules! translate {
+            ($write:literal, $read:literal) => {
+                // SAFETY: address translation changes only PAR_EL1, which is restored. The caller has masked
+                // interrupts, whose handlers may change it.
+                unsafe {
+                    asm!(
+                        "mrs {before}, par_el1",
+                        concat!("at ", $write, ", {alias}"), "isb", "mrs {written}, par_el1",
+                        concat!("at ", $read, ", {address}"), "isb", "mrs {read}, par_el1",
+                        "msr par_el1, {before}",
+                        alias = in(reg) alias, address = in(reg) address,
+                        before = out(reg) _, written = out(reg) written, read = out(reg) read,
+                        options(nostack, preserves_flags)
+                    );
+                }
+            };
+        }
+        // AT S1E2W and AT S1E2R exist at EL2 only. They use the regime of the kernel there: EL2&0 if HCR_EL2.E2H is 1,
+        // whatever HCR_EL2.TGE is. AT S1E1W and AT S1E1R would use that regime only if TGE is 1, too (Arm ARM, C5.4).
+        if is_at_el2() {
+            translate!("s1e2w", "s1e2r");
+        } else {
+            translate!("s1e1w", "s1e1r");
         }
         if written & FAILED != 0 {
             return Err(EmbeddingError::NotWritable { address, alias });
@@ -493,6 +546,24 @@ mod tests {
         for memory in [text.end + REACH, text.start - REACH - 4] {
             let error = EmbeddingError::ExecutableOutOfReach { address: memory, text: text.clone() };
             assert_eq!(check_reach(memory, &text), Err(error));
+        }
+    }
+
+    /// Exceptions would be taken to another vector, on another stack, or with other registers.
+    #[test]
+    fn a_state_in_which_no_probe_works_is_refused() {
+        const E2H: u64 = 1 << 34;
+        let check = |level: u64, sp_sel, hcr| check_state(level << 2, sp_sel, hcr).map_err(|error| error.to_string());
+        assert_eq!([check(1, 1, 0), check(2, 1, E2H)], [Ok(()), Ok(())]);
+        for (refused, says) in [
+            (check(1, 0, 0), "with SP_EL0 (PSTATE.SP is 0)"),
+            (check(2, 0, E2H), "the stack pointer of EL2"),
+            (check(2, 1, !E2H), "at EL2 with HCR_EL2.E2H clear"),
+            (check(3, 1, 0), "runs at EL3, but the engine needs EL1 or EL2"),
+            (check(3, 0, 0), "runs at EL3, but the engine needs EL1 or EL2"),
+        ] {
+            let error = refused.unwrap_err();
+            assert!(error.contains(says), "{error}");
         }
     }
 

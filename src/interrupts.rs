@@ -1,4 +1,4 @@
-//! Masks interrupts, for the short times that the engine needs it outside exceptions.
+//! Masks interrupts, for the short times that the engine needs it outside exceptions, and tells the exception level.
 
 use core::fmt;
 
@@ -16,6 +16,15 @@ pub fn are_masked() -> bool {
     // SAFETY: reads PSTATE.DAIF.
     unsafe { core::arch::asm!("mrs {}, daif", out(reg) daif, options(nomem, nostack, preserves_flags)) };
     daif & crate::exception::frame::TrapFrame::IRQ_MASKED != 0
+}
+
+/// Returns whether this CPU is at EL2.
+#[cfg(target_os = "none")]
+pub(crate) fn is_at_el2() -> bool {
+    let current: u64;
+    // SAFETY: reads CurrentEL.
+    unsafe { core::arch::asm!("mrs {}, currentel", out(reg) current, options(nomem, nostack, preserves_flags)) };
+    current >> 2 & 0b11 == 2
 }
 
 /// Calls `f` with all of PSTATE.DAIF masked, as in the hit path.

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use super::{
-    VIRT,
-    derived::{File, Package},
+    QemuMachine, VIRT,
+    derived::{File, Package, Replacement},
     pages, run,
 };
 use crate::test::{
@@ -30,6 +30,10 @@ const TEXT: &str = "&raw const __text_start as usize..&raw const __text_end as u
 const PLATFORM: &str = "unsafe impl Platform for Minimal {";
 
 const HANDLER: &str = "    extern \"C\" fn entered(hit: &mut Hit<'_>) {";
+const ALIAS_OF_OTHER_MEMORY: &str = "unsafe impl Platform for Minimal {
+        fn with_writable(address: usize, _: usize, write: &mut dyn FnMut(*mut u8)) {
+            write((address + 4096) as *mut u8);
+        }";
 
 /// Found by the kernel, before the first probe.
 const MISTAKES: [Mistake; 15] = [
@@ -96,10 +100,7 @@ const MISTAKES: [Mistake; 15] = [
         name: "with_an_alias_of_other_memory",
         file: File::Source,
         from: PLATFORM,
-        to: "unsafe impl Platform for Minimal {
-        fn with_writable(address: usize, _: usize, write: &mut dyn FnMut(*mut u8)) {
-            write((address + 4096) as *mut u8);
-        }",
+        to: ALIAS_OF_OTHER_MEMORY,
         message: "but they are different memory",
     },
     Mistake {
@@ -189,12 +190,57 @@ const FAULTS: [Mistake; 4] = [
     },
 ];
 
+/// A mistake of several replacements, or on a machine of its own.
+struct OnMachine {
+    name: &'static str,
+    machine: &'static str,
+    cpus: usize,
+    replacements: &'static [Replacement<'static>],
+    /// What is added to the source.
+    more: &'static str,
+    message: &'static str,
+}
+
+const EL2: &str = "virt,virtualization=on";
+const AS_HOST: Replacement<'_> = pages::AT_EL2[0];
+const BY_SMC: Replacement<'_> = pages::AT_EL2[1];
+
+/// Found by the kernel, as those of [`MISTAKES`].
+const ON_MACHINES: [OnMachine; 3] = [
+    OnMachine {
+        name: "with_sp_el0",
+        machine: "virt",
+        cpus: 1,
+        replacements: &[(File::Source, "\"mov sp, x0\",", "\"mov sp, x0\", \"msr spsel, #0\", \"mov sp, x0\",")],
+        more: "",
+        message: "the kernel runs with SP_EL0 (PSTATE.SP is 0), where an exception changes the stack",
+    },
+    OnMachine {
+        name: "at_el2_without_vhe",
+        machine: EL2,
+        cpus: 1,
+        replacements: &[BY_SMC],
+        more: "",
+        message: "the kernel runs at EL2 with HCR_EL2.E2H clear",
+    },
+    OnMachine {
+        name: "with_an_alias_of_other_memory_at_el2",
+        machine: EL2,
+        cpus: 1,
+        replacements: &[AS_HOST, BY_SMC, (File::Source, PLATFORM, ALIAS_OF_OTHER_MEMORY)],
+        more: "",
+        message: "but they are different memory",
+    },
+];
+
 /// The unchanged example, with the engine compiled without optimization.
 const UNOPTIMIZED: (&str, &str) = ("unoptimized", "the engine is compiled at opt-level 0");
 /// The unchanged example, compiled with the compiler's own mangling of names.
 const MANGLED: (&str, &str) = ("without_v0_mangling", "compile with `-Csymbol-mangling-version=v0`");
 /// The unchanged example, compiled for SIMD registers.
 const SIMD: (&str, &str) = ("with_simd_registers", "so the image must not use them");
+/// The unchanged example, compiled as if for a big-endian target, for which there is no `core` to link.
+const BIG_ENDIAN: (&str, &str) = ("for_a_big_endian_target", "so data must be little-endian, too");
 /// The example with pages, and executable memory in pages from which nothing is executed.
 const NOT_EXECUTABLE: (&str, &str) =
     ("with_memory_that_is_not_executable", "from which no instruction can be executed");
@@ -202,7 +248,8 @@ const NOT_EXECUTABLE: (&str, &str) =
 /// Adds a test for each mistake.
 pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted) {
     let names = MISTAKES.iter().chain(&FAULTS).map(|mistake| mistake.name);
-    let names = names.chain([UNOPTIMIZED, MANGLED, SIMD, NOT_EXECUTABLE].map(|(name, _)| name));
+    let names = names.chain(ON_MACHINES.iter().map(|mistake| mistake.name));
+    let names = names.chain([UNOPTIMIZED, MANGLED, SIMD, BIG_ENDIAN, NOT_EXECUTABLE].map(|(name, _)| name));
     pool.add_for(wanted.among(names.map(test_name)), "kernels with mistakes", move |context| {
         context.results.step("build::mistakes", add_all(context, wanted));
     });
@@ -223,7 +270,11 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
         package.put(name, &[(*file, *from, *to)], "")?;
         if is_fault { &mut faults } else { &mut built }.push((*name, *message));
     }
-    for (name, _) in [UNOPTIMIZED, MANGLED, SIMD] {
+    let on_machines: Vec<_> = ON_MACHINES.iter().filter(|one| is_wanted(one.name)).collect();
+    for OnMachine { name, replacements, more, .. } in &on_machines {
+        package.put(name, replacements, more)?;
+    }
+    for (name, _) in [UNOPTIMIZED, MANGLED, SIMD, BIG_ENDIAN] {
         package.put(name, &[], "")?;
     }
     if is_wanted(NOT_EXECUTABLE.0) {
@@ -244,10 +295,15 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
         )?;
         built.push(NOT_EXECUTABLE);
     }
-    let names: Vec<&str> = built.iter().map(|(name, _)| *name).collect();
+    let names = built.iter().map(|(name, _)| *name).chain(on_machines.iter().map(|one| one.name));
+    let names: Vec<&str> = names.collect();
     if !names.is_empty() {
         let directory = package.build(&names, &[])?;
         built.into_iter().for_each(|(name, message)| add_run(context, name, &directory.join(name), message));
+        for &OnMachine { name, machine, cpus, message, .. } in on_machines {
+            let (elf, machine) = (directory.join(name), QemuMachine { machine, cpus, ..VIRT });
+            context.add_test(test_name(name), move || contains(&run(&elf, machine)?, message));
+        }
     }
     if is_wanted(UNOPTIMIZED.0) {
         let level = ["--config", "profile.release.package.aarch64-kprobes.opt-level=0"];
@@ -261,12 +317,18 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
         let package = package.clone();
         context.add_test(test_name(name), move || contains(&package.fail_to_build(name)?, message));
     }
-    if is_wanted(SIMD.0) {
-        let flags = "-Ctarget-feature=+neon";
-        context.add_test(test_name(SIMD.0), move || match package.build_with_flags(SIMD.0, flags) {
-            Ok(elf) => Err(format!("{} is built", elf.display())),
-            Err(text) => contains(&text, SIMD.1),
-        });
+    let of_targets = [
+        (SIMD, "-Ctarget-feature=+neon"),
+        (BIG_ENDIAN, "--cfg target_endian=\"big\" -Aexplicit_builtin_cfgs_in_flags"),
+    ];
+    for ((name, message), flags) in of_targets {
+        if is_wanted(name) {
+            let package = package.clone();
+            context.add_test(test_name(name), move || match package.build_with_flags(name, flags) {
+                Ok(elf) => Err(format!("{} is built", elf.display())),
+                Err(text) => contains(&text, message),
+            });
+        }
     }
     Ok(())
 }

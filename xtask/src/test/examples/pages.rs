@@ -151,7 +151,7 @@ mod paging {{
 
 /// The changes with which the example runs at EL2, as a host: HCR_EL2.E2H, TGE and RW. It then calls its firmware by
 /// SMC.
-const AT_EL2: [Replacement<'_>; 2] = [
+pub const AT_EL2: [Replacement<'_>; 2] = [
     (
         File::Source,
         "\"start:\",",
