@@ -95,6 +95,14 @@ pub enum EmbeddingError {
         /// The value of the word.
         word: usize,
     },
+    /// The word that TPIDR_EL1 and [`CALLS_OFFSET`](crate::platform::Platform::CALLS_OFFSET) lead to is not the list of
+    /// a task's calls: that of [`TaskCalls::new`](crate::platform::TaskCalls::new).
+    NotTaskCalls {
+        /// The address of the word.
+        address: usize,
+        /// The value of the word.
+        word: usize,
+    },
     /// The engine does not receive synchronous exceptions: the kernel resumed after a breakpoint without telling it.
     NoVector {
         /// The base of the kernel's vectors: VBAR_EL1.
@@ -211,6 +219,11 @@ impl fmt::Display for EmbeddingError {
                 f,
                 "the word at {address:#x}, at TPIDR_EL1 + `Platform::CPU_OFFSET`, is {word:#x}, not the state of a \
                  CPU: call `Context::install` on each CPU before its first probe, or store `CpuState::of(number)` there"
+            ),
+            Self::NotTaskCalls { address, word } => write!(
+                f,
+                "the word at {address:#x}, at TPIDR_EL1 + `Platform::CALLS_OFFSET`, is {word:#x}, not a list of calls: \
+                 make `CALLS_OFFSET` the offset of a `TaskCalls` that `TaskCalls::new` has made"
             ),
             Self::NoVector { vectors } => write!(
                 f,
@@ -375,7 +388,7 @@ mod target {
     use crate::event::{self, site};
     use crate::exception::nofault;
     use crate::interrupts::{self, is_at_el2};
-    use crate::probe::CpuState;
+    use crate::probe::{CpuState, TaskCalls};
     use crate::{exception, kernel, probe};
 
     /// Checks the regions, this CPU, and the writable alias of the word at `address`, which is in the text.
@@ -442,7 +455,7 @@ mod target {
         super::check_state(level, sp_sel, hcr)
     }
 
-    /// Checks that TPIDR_EL1 leads to the state of a CPU.
+    /// Checks that TPIDR_EL1 leads to the state of a CPU, and to the calls of a task.
     fn check_cpu() -> Result<(), EmbeddingError> {
         let register: usize;
         // SAFETY: reads a register.
@@ -457,7 +470,16 @@ mod target {
         let word =
             unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
         let is_state = (0..kernel::cpus()).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);
-        if is_state { Ok(()) } else { Err(EmbeddingError::NotCpuState { address, word }) }
+        if !is_state {
+            return Err(EmbeddingError::NotCpuState { address, word });
+        }
+        let address = register.wrapping_add(kernel::calls_offset().into());
+        // SAFETY: as above, TPIDR_EL1 leads to memory, and both offsets are below 4096.
+        let word =
+            unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
+        // SAFETY: if a return probe was registered, this check has passed on the CPU that registered it, so the platform
+        // gives the offset of a `TaskCalls`, whose word is the address of an instance or of `END`.
+        if unsafe { TaskCalls::is_list(word) } { Ok(()) } else { Err(EmbeddingError::NotTaskCalls { address, word }) }
     }
 
     /// Checks that `alias` can be written to, and maps the memory at `address`. Called with interrupts masked.

@@ -352,6 +352,12 @@ macro_rules! platform {
             }
             assert!(is_offset(<$platform as $crate::platform::Platform>::CPU_OFFSET));
             assert!(is_offset(<$platform as $crate::platform::Platform>::CALLS_OFFSET));
+            // Both are multiples of 8, so the words do not overlap either.
+            assert!(
+                <$platform as $crate::platform::Platform>::CPU_OFFSET
+                    != <$platform as $crate::platform::Platform>::CALLS_OFFSET,
+                "CPU_OFFSET and CALLS_OFFSET are the offsets of two words"
+            );
             let cpus = <$platform as $crate::platform::Platform>::CPUS;
             assert!(cpus > 0 && cpus <= $crate::platform::MAX_CPUS, "1 to MAX_CPUS CPUs run");
         };

@@ -3,10 +3,12 @@
 
 use core::marker::PhantomData;
 use core::ptr;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::instance::Instance;
 use crate::atomic::AtomicPtr;
+use crate::exception::nofault;
 
 /// The calls in progress of return-probed functions, for one task. The kernel keeps one in each task. Make it with
 /// [`new`](Self::new): zeroed memory is not a valid list.
@@ -22,6 +24,9 @@ impl TaskCalls {
         Self(List::new())
     }
 }
+
+/// Whether a return probe was ever registered. Every list is empty until then.
+static MAY_HAVE_CALLS: AtomicBool = AtomicBool::new(false);
 
 impl TaskCalls {
     /// Moves these calls to the task `from`, which stops running, and those of the task `to`, which runs next, here.
@@ -42,6 +47,25 @@ impl TaskCalls {
         from.0.first.store(self.0.first.load(Relaxed), Relaxed);
         self.0.first.store(to.0.first.load(Relaxed), Relaxed);
         to.0.first.store(END, Relaxed);
+    }
+
+    /// Records that calls may be followed from now on.
+    pub(super) fn expect_calls() {
+        // Relaxed: a task that has a call in its list has hit a probe, which was armed after this.
+        MAY_HAVE_CALLS.store(true, Relaxed);
+    }
+
+    /// Returns whether `word`, read at the address of the `TaskCalls` of the calling task, can be the word of a list:
+    /// that of an empty one or, if calls may be followed, the virtual address of an instance.
+    ///
+    /// # Safety
+    ///
+    /// If a return probe was registered, [`nofault::read`] may be called for the 24 bytes from the virtual address
+    /// `word` on.
+    #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `embedding`"))]
+    pub(crate) unsafe fn is_list(word: usize) -> bool {
+        // SAFETY: the contract of this function.
+        unsafe { is_list(word, MAY_HAVE_CALLS.load(Relaxed)) }
     }
 
     /// Returns the calls of the task that runs on this CPU. For the hit path: elsewhere, the task may move or exit
@@ -131,6 +155,22 @@ pub(super) struct List {
 static NO_CALL: [u64; 2] = [1, 0];
 /// Ends a list.
 const END: *mut Instance = (&raw const NO_CALL).cast::<Instance>().cast_mut();
+
+/// Returns whether `word` can be the word of a list, in which there may be instances if `may_have_calls`.
+///
+/// # Safety
+///
+/// If `may_have_calls`, [`nofault::read`] may be called for the 24 bytes from the virtual address `word` on.
+#[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `embedding`"))]
+unsafe fn is_list(word: usize, may_have_calls: bool) -> bool {
+    if word == END.addr() {
+        return true;
+    }
+    // SAFETY: the contract of this function.
+    let is_readable = |address| unsafe { nofault::read::<u64>(address) }.is_ok();
+    // Up to the last field that is read when a call returns.
+    may_have_calls && word != 0 && word.is_multiple_of(8) && is_readable(word) && is_readable(word + Instance::NEXT)
+}
 
 impl Default for List {
     fn default() -> Self {
@@ -308,6 +348,23 @@ mod tests {
             list.abandon();
             assert_eq!(labels(&list), [17, 33]);
         }
+    }
+
+    /// Zeroes, and any other data, are not the calls of a task: the first hit would follow them.
+    #[test]
+    fn the_word_of_a_list_is_told_from_other_data() {
+        let pool = test_pool(1, 0);
+        let (empty, list) = (List::new(), list_of(&pool, &[16]));
+        let word_of = |list: &List| list.first.load(Relaxed).expose_provenance();
+        let [number, data] = [&7_u64, &8].map(|word| ptr::from_ref(word).expose_provenance());
+        // SAFETY: all that is not null is the address of memory, if it is aligned.
+        let check = |word, may_have_calls| unsafe { is_list(word, may_have_calls) };
+        for may_have_calls in [false, true] {
+            assert!(check(word_of(&empty), may_have_calls));
+            assert!(!check(0, may_have_calls) && !check(word_of(&list) + 4, may_have_calls));
+        }
+        assert!(check(word_of(&list), true) && !check(word_of(&list), false));
+        assert!(!check(number, false) && !check(data, false));
     }
 
     #[test]

@@ -285,6 +285,7 @@ impl ReturnProbe {
         // SAFETY: the caller guarantees what `spares` are (see # Safety).
         unsafe { probe.pool.set_spares(spares) };
         owned.pool.adopt(owned.place());
+        TaskCalls::expect_calls();
     }
 
     /// Has the code at the virtual address `code` handle returns. `kretprobe_lean` defines how that code begins and

@@ -91,7 +91,7 @@ crate::platform!(TestPlatform);
 // SAFETY: only `Computer` executes the text, and it goes through the engine.
 unsafe impl Platform for TestPlatform {
     const CPU_OFFSET: usize = 0;
-    const CALLS_OFFSET: usize = 0;
+    const CALLS_OFFSET: usize = 8;
 
     fn text() -> Range<usize> {
         memory()..memory() + 4 * WORDS

@@ -36,7 +36,7 @@ const ALIAS_OF_OTHER_MEMORY: &str = "unsafe impl Platform for Minimal {
         }";
 
 /// Found by the kernel, before the first probe.
-const MISTAKES: [Mistake; 15] = [
+const MISTAKES: [Mistake; 16] = [
     Mistake {
         name: "without_a_context",
         file: File::Source,
@@ -50,6 +50,14 @@ const MISTAKES: [Mistake; 15] = [
         from: INSTALL,
         to: "unsafe { core::arch::asm!(\"msr tpidr_el1, {}\", in(reg) &raw const CONTEXT) };",
         message: "is 0x0, not the state of a CPU: call `Context::install`",
+    },
+    Mistake {
+        name: "without_the_calls_of_a_task",
+        file: File::Source,
+        from: PLATFORM,
+        to: "unsafe impl Platform for Minimal {
+        const CALLS_OFFSET: usize = 8;",
+        message: "at TPIDR_EL1 + `Platform::CALLS_OFFSET`, is 0x0, not a list of calls: make `CALLS_OFFSET` the offset",
     },
     Mistake {
         name: "without_the_vector",
@@ -158,7 +166,7 @@ const MISTAKES: [Mistake; 15] = [
     },
 ];
 /// Found by the compiler or the linker.
-const FAULTS: [Mistake; 4] = [
+const FAULTS: [Mistake; 5] = [
     Mistake {
         name: "without_the_fragment",
         file: File::Script,
@@ -179,6 +187,14 @@ const FAULTS: [Mistake; 4] = [
         from: "aarch64_kprobes::platform!(Minimal);",
         to: "",
         message: "undefined symbol: kprobes_cpu_offset",
+    },
+    Mistake {
+        name: "with_one_offset_for_two_words",
+        file: File::Source,
+        from: PLATFORM,
+        to: "unsafe impl Platform for Minimal {
+        const CALLS_OFFSET: usize = Self::CPU_OFFSET;",
+        message: "CPU_OFFSET and CALLS_OFFSET are the offsets of two words",
     },
     Mistake {
         name: "with_several_cpus",
