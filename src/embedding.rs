@@ -95,6 +95,13 @@ pub enum EmbeddingError {
         /// The value of the word.
         word: usize,
     },
+    /// Two CPUs have one number, and so one state: [`CpuState::of`](crate::platform::CpuState::of).
+    SharedCpuState {
+        /// The number of the state.
+        number: usize,
+        /// The affinity fields of MPIDR_EL1: of the CPU that was checked first, and of the calling CPU.
+        affinities: [u64; 2],
+    },
     /// The word that TPIDR_EL1 and [`CALLS_OFFSET`](crate::platform::Platform::CALLS_OFFSET) lead to is not the list of
     /// a task's calls: that of [`TaskCalls::new`](crate::platform::TaskCalls::new).
     NotTaskCalls {
@@ -219,6 +226,12 @@ impl fmt::Display for EmbeddingError {
                 f,
                 "the word at {address:#x}, at TPIDR_EL1 + `Platform::CPU_OFFSET`, is {word:#x}, not the state of a \
                  CPU: call `Context::install` on each CPU before its first probe, or store `CpuState::of(number)` there"
+            ),
+            Self::SharedCpuState { number, affinities: [first, second] } => write!(
+                f,
+                "the CPUs with the affinities {first:#x} and {second:#x} in MPIDR_EL1 have one number, {number}: number the \
+                 CPUs from 0 without gaps, and let `Platform::CPUS` and `Platform::cpus` be how many there are \
+                 (`CpuState::of` returns the state of CPU 0 for a number that is too large)"
             ),
             Self::NotTaskCalls { address, word } => write!(
                 f,
@@ -464,15 +477,23 @@ mod target {
         if register == 0 || !address.is_multiple_of(8) {
             return Err(EmbeddingError::NoContext { register });
         }
-        // SAFETY: TPIDR_EL1 belongs to the engine by the contract of `Context` and `Platform`: it leads to memory or
-        // to no mapping. A kernel keeps no device register at such an address. If its vectors do not lead to the
-        // engine, it stops at the exception.
-        let word =
-            unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
-        let is_state = (0..kernel::cpus()).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);
-        if !is_state {
-            return Err(EmbeddingError::NotCpuState { address, word });
-        }
+        // Masked, so that the task does not move to another CPU between the two reads.
+        let (word, mpidr) = interrupts::with_masked(|| {
+            // SAFETY: TPIDR_EL1 belongs to the engine by the contract of `Context` and `Platform`: it leads to memory or
+            // to no mapping. A kernel keeps no device register at such an address. If its vectors do not lead to the
+            // engine, it stops at the exception.
+            let word = unsafe { nofault::read::<u64>(address) };
+            let mpidr: u64;
+            // SAFETY: reads a register.
+            unsafe { asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) };
+            (word, mpidr)
+        });
+        let word = word.map_err(|_| EmbeddingError::NoContext { register })? as usize;
+        let is_state = |&number: &usize| core::ptr::from_ref(CpuState::of(number)).addr() == word;
+        let number = (0..kernel::cpus()).find(is_state).ok_or(EmbeddingError::NotCpuState { address, word })?;
+        CpuState::of(number)
+            .claim(mpidr)
+            .map_err(|affinities| EmbeddingError::SharedCpuState { number, affinities })?;
         let address = register.wrapping_add(kernel::calls_offset().into());
         // SAFETY: as above, TPIDR_EL1 leads to memory, and both offsets are below 4096.
         let word =

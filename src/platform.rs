@@ -113,8 +113,8 @@ pub unsafe trait Platform {
     /// The default is the offset in a [`Context`].
     const CALLS_OFFSET: usize = Context::CALLS;
 
-    /// Returns the number of CPUs: every CPU that runs, now or later, has a number below it. At most
-    /// [`CPUS`](Self::CPUS). The number must not change once anything of the engine is used besides
+    /// Returns the number of CPUs: every CPU that runs, now or later, has a number below it, which no other CPU ever has.
+    /// At most [`CPUS`](Self::CPUS). The number must not change once anything of the engine is used besides
     /// [`CpuState::of`], [`Context`] and [`embedding`](crate::embedding): probes, counts and records take memory for
     /// each CPU.
     ///

@@ -42,6 +42,8 @@ pub struct Cpu {
     post_point: AtomicPtr<Point>,
     /// PSTATE.DAIF of the probed code, while all interrupts are masked for the step.
     interrupt_masks: AtomicU64,
+    /// The CPU that has this state: the affinity fields of its MPIDR_EL1, with [`CLAIMED`]; 0 if no CPU was checked yet.
+    affinity: AtomicU64,
     /// Sink for hits that belong to no probe.
     sink: Counts,
     /// Zero: no spare instance.
@@ -53,14 +55,14 @@ pub struct Cpu {
     counts: [Counts; Cpu::COUNTS],
 }
 
-/// Bytes of the state in front of `counts`: five words, the sink, the absent spare, and what the CPU knows of its
+/// Bytes of the state in front of `counts`: six words, the sink, the absent spare, and what the CPU knows of its
 /// watchpoints.
 const END: usize = {
     #[cfg(feature = "watchpoints")]
     const WATCHPOINTS: usize = size_of::<WatchpointState>();
     #[cfg(not(feature = "watchpoints"))]
     const WATCHPOINTS: usize = 0;
-    let words = (5 * size_of::<u64>()).next_multiple_of(align_of::<Counts>());
+    let words = (6 * size_of::<u64>()).next_multiple_of(align_of::<Counts>());
     (words + 2 * size_of::<Counts>() + WATCHPOINTS).next_multiple_of(align_of::<Counts>())
 };
 
@@ -68,6 +70,11 @@ const END: usize = {
 const STEPPING: u64 = 1;
 /// In `busy`: handlers are running, or will run after the instruction in the slot. Any other bit has the same meaning.
 const HANDLING: u64 = 2;
+
+/// The affinity fields of MPIDR_EL1 (Arm ARM, D24.2): Aff3, and Aff2 to Aff0.
+const AFFINITY: u64 = 0xff << 32 | 0x00ff_ffff;
+/// In `affinity`: a CPU has this state. It is the bit of MPIDR_EL1 that is always 1.
+const CLAIMED: u64 = 1 << 31;
 
 /// The states of `N` CPUs, in the order of their numbers. `platform!` makes one for the platform's number of CPUs.
 #[derive(Debug)]
@@ -130,6 +137,7 @@ impl Cpu {
             slot_end: AtomicUsize::new(0),
             post_point: AtomicPtr::new(ptr::null_mut()),
             interrupt_masks: AtomicU64::new(0),
+            affinity: AtomicU64::new(0),
             sink: Counts::new(),
             no_spare: Counts::new(),
             #[cfg(feature = "watchpoints")]
@@ -173,7 +181,8 @@ impl Cpu {
     }
 
     /// Returns the engine's state of the CPU with the number `number`, dense from 0 and below
-    /// [`Platform::cpus`](crate::platform::Platform::cpus); the state of CPU 0 for any other number.
+    /// [`Platform::cpus`](crate::platform::Platform::cpus); the state of CPU 0 for any other number. No two CPUs ever
+    /// have the same number: [`embedding::check`](crate::embedding::check) refuses the second one.
     #[inline]
     #[must_use]
     pub fn of(number: usize) -> &'static Self {
@@ -181,6 +190,20 @@ impl Cpu {
         // SAFETY: `platform!` makes at least as many states as `cpus` may return, by the contract of `Platform`, and
         // only their atomic fields are ever written.
         unsafe { &*Self::first().add(number) }
+    }
+
+    /// Records that the CPU whose MPIDR_EL1 is `mpidr` has this state, forever.
+    ///
+    /// # Errors
+    ///
+    /// The affinity fields of MPIDR_EL1 of another CPU that has it, and of this CPU.
+    #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `embedding`"))]
+    pub(crate) fn claim(&self, mpidr: u64) -> Result<(), [u64; 2]> {
+        let this = mpidr & AFFINITY | CLAIMED;
+        match self.affinity.compare_exchange(0, this, Relaxed, Relaxed) {
+            Err(other) if other != this => Err([other, this].map(|mpidr| mpidr & AFFINITY)),
+            _ => Ok(()),
+        }
     }
 
     /// Returns whether a hit is being handled, so that another hit must not call handlers.
@@ -249,5 +272,22 @@ impl Cpu {
         frame.pstate = frame.pstate & !TrapFrame::DAIF | self.interrupt_masks.load(Relaxed);
         // SAFETY: as in `stepping`, this CPU has had interrupts masked since `begin_step` stored the pointer.
         unsafe { self.post_point.load(Relaxed).as_ref() }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Two CPUs would count, step and call handlers in one state.
+    #[test]
+    fn a_state_belongs_to_the_first_cpu_that_claims_it() {
+        // With MPIDR_EL1.U, and RES1.
+        const ALONE: u64 = 0b11 << 30;
+        let [first, second] = [Cpu::new(), Cpu::new()];
+        assert_eq!([first.claim(ALONE), first.claim(1 << 31)], [Ok(()); 2]);
+        assert_eq!(first.claim(1 << 31 | 0x100), Err([0, 0x100]));
+        assert_eq!(second.claim(1 << 31 | 1 << 32 | 1 << 24 | 0x3), Ok(()));
+        assert_eq!(second.claim(1 << 31 | 0x3), Err([1 << 32 | 0x3, 0x3]));
     }
 }

@@ -217,12 +217,80 @@ struct OnMachine {
     message: &'static str,
 }
 
+/// A module that starts CPU 1 by PSCI's CPU_ON, and checks it with the number 0.
+const SECOND_CPU: &str = r#"
+#[cfg(target_os = "none")]
+mod second {
+    use core::sync::atomic::AtomicU64;
+
+    use aarch64_kprobes::{Context, embedding};
+
+    const SIZE: usize = 1 << 16;
+    #[repr(align(16))]
+    struct Stack([AtomicU64; SIZE / 8]);
+    static STACK: Stack = Stack([const { AtomicU64::new(0) }; SIZE / 8]);
+
+    core::arch::global_asm!(
+        ".section .text.second, \"ax\"",
+        "second_cpu:",
+        // The argument of CPU_ON: the vectors of the first CPU.
+        "msr vbar_el1, x0",
+        "adrp x0, {stack}",
+        "add x0, x0, :lo12:{stack}",
+        "add x0, x0, {size}",
+        "mov sp, x0",
+        "b {run}",
+        ".global second_cpu",
+        stack = sym STACK,
+        size = const SIZE,
+        run = sym run,
+    );
+
+    pub fn start() -> ! {
+        unsafe extern "C" {
+            safe static second_cpu: u8;
+        }
+        // SAFETY: the second CPU runs in memory of its own.
+        unsafe {
+            core::arch::asm!(
+                "mrs x3, vbar_el1", "hvc #0",
+                inout("x0") 0xc400_0003_u64 => _, in("x1") 1, in("x2") &raw const second_cpu, out("x3") _,
+            );
+        }
+        loop {
+            core::hint::spin_loop();
+        }
+    }
+
+    extern "C" fn run() -> ! {
+        static CONTEXT: Context = Context::new();
+        // SAFETY: the mistake: the first CPU has the number.
+        unsafe { CONTEXT.install(0) };
+        embedding::check().unwrap_or_else(|error| panic!("{error}"));
+        panic!("nothing is wrong")
+    }
+}
+"#;
+
 const EL2: &str = "virt,virtualization=on";
 const AS_HOST: Replacement<'_> = pages::AT_EL2[0];
 const BY_SMC: Replacement<'_> = pages::AT_EL2[1];
 
 /// Found by the kernel, as those of [`MISTAKES`].
-const ON_MACHINES: [OnMachine; 3] = [
+const ON_MACHINES: [OnMachine; 4] = [
+    OnMachine {
+        name: "with_two_cpus_of_one_number",
+        machine: "virt",
+        cpus: 2,
+        replacements: &[(
+            File::Source,
+            "probes::run(); // probes",
+            "probes::run(); // probes
+        crate::second::start();",
+        )],
+        more: SECOND_CPU,
+        message: "the CPUs with the affinities 0x0 and 0x1 in MPIDR_EL1 have one number, 0: number the CPUs from 0",
+    },
     OnMachine {
         name: "with_sp_el0",
         machine: "virt",
