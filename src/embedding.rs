@@ -139,6 +139,15 @@ pub enum EmbeddingError {
         /// The alias that the platform gave for it.
         alias: usize,
     },
+    /// Memory of [`allocate_executable`](crate::platform::Platform::allocate_executable) does not begin at a multiple of
+    /// 4096.
+    ExecutableMisaligned {
+        /// The address of the memory.
+        address: usize,
+    },
+    /// [`is_guarded`](crate::platform::Platform::is_guarded) is true for text, but
+    /// [`allocate_executable`](crate::platform::Platform::allocate_executable) has never returned guarded memory.
+    NoGuardedMemory,
     /// No direct branch leads from the text to memory of
     /// [`allocate_executable`](crate::platform::Platform::allocate_executable), or back.
     ExecutableOutOfReach {
@@ -263,6 +272,15 @@ impl fmt::Display for EmbeddingError {
                 f,
                 "`Platform::with_writable` gives {alias:#x} as an alias of {address:#x}, but they are different memory"
             ),
+            Self::ExecutableMisaligned { address } => write!(
+                f,
+                "`Platform::allocate_executable` returns memory at {address:#x}, which is not a multiple of 4096: return \
+                 whole pages"
+            ),
+            Self::NoGuardedMemory => f.write_str(
+                "`Platform::is_guarded` says that branch targets are checked in the text, but \
+                 `Platform::allocate_executable` returns no guarded memory, as the default never does: implement it",
+            ),
             Self::ExecutableOutOfReach { address, text } => write!(
                 f,
                 "`Platform::allocate_executable` returns memory at {address:#x}, and no direct branch leads there from the \
@@ -283,9 +301,11 @@ impl core::error::Error for EmbeddingError {}
 /// Checks what can be checked of the embedding before there is a probe: this CPU, and the image. Call it on each CPU,
 /// after TPIDR_EL1 and VBAR_EL1 are set.
 ///
-/// It asks for no executable memory. The engine checks that memory when it first takes some, so the registration of a
-/// probe, not this function, reports [`ExecutableOutOfReach`](EmbeddingError::ExecutableOutOfReach) and
-/// [`NotExecutable`](EmbeddingError::NotExecutable).
+/// It asks for no executable memory. The engine checks each page of that memory when it takes it, so the registration or
+/// the enabling of a probe, not this function, reports
+/// [`ExecutableMisaligned`](EmbeddingError::ExecutableMisaligned),
+/// [`NoGuardedMemory`](EmbeddingError::NoGuardedMemory),
+/// [`ExecutableOutOfReach`](EmbeddingError::ExecutableOutOfReach) and [`NotExecutable`](EmbeddingError::NotExecutable).
 ///
 /// To find out whether exceptions lead to the engine, it executes a breakpoint (`brk #0x5`, at
 /// `kprobes_nofault_breakpoint`). A kernel whose vectors do not lead to the engine reports that breakpoint as an
@@ -308,14 +328,25 @@ pub fn check() -> Result<(), EmbeddingError> {
 }
 
 /// Checks memory of [`allocate_executable`](crate::platform::Platform::allocate_executable), in which there is nothing
-/// yet: that a branch leads there from the text and back, that it can be written to, and that instructions are executed
-/// there. Writes two instructions at the virtual address `memory`.
+/// yet: that it begins where a page does, that a branch leads there from the text and back, that it can be written to,
+/// and that instructions are executed there. Writes two instructions at the virtual address `memory`. Called with the
+/// registry's lock held, and with interrupts unmasked.
 ///
 /// # Errors
 ///
 /// The first mistake that it finds.
-#[cfg(target_os = "none")]
 pub(crate) fn check_executable(memory: usize) -> Result<(), EmbeddingError> {
+    if !memory.is_multiple_of(4096) {
+        return Err(EmbeddingError::ExecutableMisaligned { address: memory });
+    }
+    // Nothing is executed on the host.
+    #[cfg(target_os = "none")]
+    check_execution(memory)?;
+    Ok(())
+}
+
+#[cfg(target_os = "none")]
+fn check_execution(memory: usize) -> Result<(), EmbeddingError> {
     check_reach(memory, &crate::kernel::text())?;
     target::check_alias_of(memory)?;
     crate::text::write(&[crate::text::Words { address: memory, words: [BTI_C, RET] }]);

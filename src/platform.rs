@@ -187,10 +187,11 @@ pub unsafe trait Platform {
     }
 
     /// Maps `length` bytes of fresh memory, executable and not writable, and guarded if `guarded` is set. Returns their
-    /// virtual address, which is a multiple of 4096; or `None` if there is no memory, or if `length` is not a multiple
+    /// virtual address, which is a multiple of 4096, at most 128 MiB from an end of the text; or `None` if there is no memory, or if `length` is not a multiple
     /// of 4096. The memory is never unmapped.
     ///
-    /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded.
+    /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded: it returns no
+    /// guarded memory. A kernel for which [`is_guarded`](Self::is_guarded) is true implements this function.
     #[cfg(target_os = "none")]
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize> {
         if guarded { None } else { pool::allocate(length) }

@@ -11,6 +11,7 @@ use core::ops::Range;
 
 pub(super) use super::hit::origin::Cell;
 use super::hit::{origin, snippet_cell, stub};
+use crate::embedding::{self, EmbeddingError};
 use crate::kernel;
 use crate::text::{self, CodeMemory, Words};
 
@@ -32,12 +33,31 @@ struct Cells {
     pieces: usize,
 }
 
+/// Executable memory for the next pieces.
+#[derive(Debug)]
+struct Supply {
+    /// Memory that is not guarded, and memory that is.
+    spares: [Spare; 2],
+    /// Why memory of the kernel was refused.
+    mistake: Option<EmbeddingError>,
+}
+
+/// Memory of the kernel in which there is no cell yet. Memory that is refused stays here, because it is never unmapped.
+#[derive(Debug)]
+struct Spare {
+    /// The virtual address.
+    memory: Option<usize>,
+    /// Whether `memory` has passed the check of [`embedding`].
+    is_checked: bool,
+    /// Whether the kernel has ever returned such memory.
+    was_given: bool,
+}
+
 /// All cells, and the words that have not been written to them yet.
 #[derive(Debug)]
 pub(super) struct Arena {
     cells: [Cells; 2 * Cell::KINDS.len()],
-    /// Memory that is not guarded, for the next piece.
-    spare: Option<usize>,
+    supply: Supply,
     slots: Unwritten<2>,
     stubs: Unwritten<{ stub::WORDS }>,
     snippets: Unwritten<{ snippet_cell::SHORT / 4 }>,
@@ -103,7 +123,7 @@ impl Arena {
     pub(super) const fn new() -> Self {
         Self {
             cells: Cells::of_all_kinds(),
-            spare: None,
+            supply: Supply::new(),
             slots: Unwritten::new(),
             stubs: Unwritten::new(),
             snippets: Unwritten::new(),
@@ -115,17 +135,24 @@ impl Arena {
         &mut self.cells[2 * kind as usize + usize::from(guarded)]
     }
 
-    /// Returns the virtual address of the memory for the next piece that is not guarded, in which there is no cell yet;
-    /// `None` if there is no memory.
+    /// Checks the memory for the next piece that is not guarded, if there is memory.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake that it finds.
     #[cfg(target_os = "none")]
-    pub(super) fn spare(&mut self) -> Option<usize> {
-        if self.spare.is_none() {
-            self.spare = kernel::allocate_executable(PIECE, false);
-        }
-        self.spare
+    pub(super) fn check_memory(&mut self) -> Result<(), EmbeddingError> {
+        let _ = self.supply.checked(false);
+        self.take_mistake().map_or(Ok(()), Err)
     }
 
-    /// Takes a free cell, and returns its virtual address; `None` if there is no memory.
+    /// Returns why memory of the kernel was refused since the last call, if it was.
+    pub(super) fn take_mistake(&mut self) -> Option<EmbeddingError> {
+        self.supply.mistake.take()
+    }
+
+    /// Takes a free cell, and returns its virtual address; `None` if there is no memory, or if the kernel's memory is
+    /// [refused](Self::take_mistake).
     #[inline]
     pub(super) fn allocate(&mut self, kind: Cell, guarded: bool) -> Option<usize> {
         match kind {
@@ -134,8 +161,8 @@ impl Arena {
             Cell::Snippet | Cell::Return => self.snippets.reserve()?,
             Cell::LongSnippet | Cell::LongReturn => self.long_snippets.reserve()?,
         }
-        let spare = &mut self.spare;
-        self.cells[2 * kind as usize + usize::from(guarded)].allocate(spare)
+        let supply = &mut self.supply;
+        self.cells[2 * kind as usize + usize::from(guarded)].allocate(supply)
     }
 
     /// Fills the slot at the virtual address `address` with these words, at the next [`write`](Self::write).
@@ -236,6 +263,48 @@ impl<const N: usize> Unwritten<N> {
     }
 }
 
+impl Supply {
+    const fn new() -> Self {
+        let spares = [const { Spare { memory: None, is_checked: false, was_given: false } }; 2];
+        Self { spares, mistake: None }
+    }
+
+    /// Takes the memory for a piece, and returns its virtual address; `None` if there is no memory, or if it is refused.
+    fn take(&mut self, guarded: bool) -> Option<usize> {
+        let memory = self.checked(guarded)?;
+        let spare = &mut self.spares[usize::from(guarded)];
+        (spare.memory, spare.is_checked) = (None, false);
+        Some(memory)
+    }
+
+    /// Returns the virtual address of the memory for the next piece, which was checked; `None` if there is no memory,
+    /// or if it is refused.
+    fn checked(&mut self, guarded: bool) -> Option<usize> {
+        let spare = &mut self.spares[usize::from(guarded)];
+        if spare.memory.is_none() {
+            spare.memory = kernel::allocate_executable(PIECE, guarded);
+        }
+        let Some(memory) = spare.memory else {
+            // A kernel that has returned guarded memory before has none left.
+            if guarded && !spare.was_given {
+                self.mistake = Some(EmbeddingError::NoGuardedMemory);
+            }
+            return None;
+        };
+        spare.was_given = true;
+        if !spare.is_checked {
+            match embedding::check_executable(memory) {
+                Ok(()) => spare.is_checked = true,
+                Err(mistake) => {
+                    self.mistake = Some(mistake);
+                    return None;
+                }
+            }
+        }
+        Some(memory)
+    }
+}
+
 impl Cells {
     /// Makes the empty lists of cells of each kind, in memory that is not guarded and in memory that is.
     const fn of_all_kinds() -> [Self; 2 * Cell::KINDS.len()] {
@@ -254,24 +323,24 @@ impl Cells {
     }
 
     #[inline]
-    fn allocate(&mut self, spare: &mut Option<usize>) -> Option<usize> {
+    fn allocate(&mut self, supply: &mut Supply) -> Option<usize> {
         if self.free.is_empty() {
-            self.add(spare)?;
+            self.add(supply)?;
         }
         self.free.pop()
     }
 
     /// Adds cells to the free ones, from another piece of executable memory if there are none left in the last piece;
-    /// `None` if there is no memory.
+    /// `None` if there is no memory, or if it is refused.
     #[cold]
-    fn add(&mut self, spare: &mut Option<usize>) -> Option<()> {
+    fn add(&mut self, supply: &mut Supply) -> Option<()> {
         let size = self.kind.size();
         // Few at first, because the list takes memory.
         let most = self.total.max(4).min(PIECE / size);
         // Reserves room for all cells, so that giving back needs no memory.
         fallible::reserve(&mut self.free, self.total + most).ok()?;
         if self.rest.is_empty() {
-            self.rest = self.piece(spare)?;
+            self.rest = self.piece(supply)?;
             self.pieces += 1;
         }
         let end = self.rest.end.min(self.rest.start + most * size);
@@ -281,13 +350,49 @@ impl Cells {
         Some(())
     }
 
-    /// Returns the cells of another piece of executable memory, which is `spare` if that serves; `None` if there is no
-    /// memory.
-    fn piece(&self, spare: &mut Option<usize>) -> Option<Range<usize>> {
+    /// Returns the cells of another piece of executable memory; `None` if there is no memory, or if it is refused.
+    fn piece(&self, supply: &mut Supply) -> Option<Range<usize>> {
         let known = origin::prepare(self.kind)?;
-        let spare = if self.guarded { None } else { spare.take() };
-        let piece = spare.or_else(|| kernel::allocate_executable(PIECE, self.guarded))?;
+        let piece = supply.take(self.guarded)?;
         origin::add(known, piece..piece + PIECE);
         Some(piece..piece + PIECE / self.kind.size() * self.kind.size())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::probe::tests::computer::{Computer, EXHAUSTED, MISPLACED};
+
+    /// Memory after the first may be unfit, too. It is kept, because the kernel would return other memory each time.
+    #[test]
+    fn memory_that_is_refused_is_kept_and_the_reason_is_told() {
+        // The tests with a computer run one at a time.
+        let _computer = Computer::new();
+        let mut supply = Supply::new();
+        let first = supply.take(false).unwrap();
+        MISPLACED.store(true, Relaxed);
+        let refused = [false, true].map(|guarded| (supply.take(guarded), supply.mistake.take()));
+        MISPLACED.store(false, Relaxed);
+        for (memory, mistake) in refused {
+            assert_eq!(memory, None);
+            assert!(matches!(mistake, Some(EmbeddingError::ExecutableMisaligned { address }) if address % PIECE == 8));
+        }
+        assert_eq!(supply.take(false), None);
+        assert!(supply.mistake.take().is_some() && first.is_multiple_of(PIECE));
+    }
+
+    #[test]
+    fn a_kernel_without_guarded_memory_is_told_from_one_that_has_none_left() {
+        let _computer = Computer::new();
+        let [mut never, mut before] = [Supply::new(), Supply::new()];
+        before.take(true).unwrap();
+        EXHAUSTED.store(true, Relaxed);
+        let memory = [never.take(true), before.take(true), never.take(false)];
+        EXHAUSTED.store(false, Relaxed);
+        assert_eq!(memory, [None; 3]);
+        assert_eq!((never.mistake, before.mistake), (Some(EmbeddingError::NoGuardedMemory), None));
     }
 }

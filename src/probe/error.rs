@@ -131,11 +131,12 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// Returns the error for another probe at `address`, if the reason concerns every probe; otherwise a copy.
+    /// Returns the error for another probe at `address`, if the reason may concern any probe; otherwise a copy.
     pub(super) fn about(&self, address: usize) -> Self {
         match self {
             Self::Embedding { error, .. } => Self::Embedding { address, error: error.clone() },
             Self::InterruptsMasked { .. } => Self::InterruptsMasked { address },
+            Self::OutOfMemory { .. } => Self::OutOfMemory { address },
             other => other.clone(),
         }
     }

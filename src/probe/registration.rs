@@ -131,7 +131,8 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`] or [`ProbeError::OutOfMemory`]; nothing has changed then.
+    /// [`ProbeError::InterruptsMasked`] or [`ProbeError::OutOfMemory`], or [`ProbeError::Embedding`] if the kernel's
+    /// executable memory is unfit; nothing has changed then.
     pub fn enable(&self) -> Result<(), ProbeError> {
         registry::set_enabled(&[self], true)
     }
@@ -154,7 +155,8 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`] or [`ProbeError::OutOfMemory`]; nothing has changed then.
+    /// [`ProbeError::InterruptsMasked`] or [`ProbeError::OutOfMemory`], or [`ProbeError::Embedding`] if the kernel's
+    /// executable memory is unfit; nothing has changed then.
     pub fn exchange(&self, after: &Self) -> Result<(), ProbeError> {
         registry::exchange(self, after)
     }
@@ -163,8 +165,8 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`]; or [`ProbeError::OutOfMemory`], also if there is no memory for the list of
-    /// probes. Nothing has changed then.
+    /// Those of [`enable`](Self::enable); [`ProbeError::OutOfMemory`] also if there is no memory for the list of probes.
+    /// Nothing has changed then.
     pub fn set_all_enabled<'a>(
         registrations: impl IntoIterator<Item = &'a Self>,
         enabled: bool,

@@ -126,7 +126,10 @@ fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, Prob
     if interrupts::are_masked() {
         return Err(ProbeError::InterruptsMasked { address });
     }
-    Ok(REGISTRY.lock())
+    let mut registry = REGISTRY.lock();
+    // An earlier change may have found a mistake and done without the memory. It is no reason for this change to fail.
+    registry.arena.take_mistake();
+    Ok(registry)
 }
 
 /// Takes the lock without changing a probe.
@@ -166,6 +169,7 @@ pub(super) fn register(
         results.push(result);
     }
     if registry.change(&mut addresses).is_some() {
+        let error = registry.lacks_memory(address);
         for registration in results.iter_mut().flatten() {
             if registry.is_pending(registration.address) {
                 registration.state = State::Unregistered;
@@ -175,7 +179,7 @@ pub(super) fn register(
             registry.remove(results.iter().flatten().filter(|registration| registration.state == State::Unregistered));
         for result in &mut results {
             if let Ok(Registration { address, state: State::Unregistered, .. }) = *result {
-                *result = Err(ProbeError::OutOfMemory { address });
+                *result = Err(error.about(address));
             }
         }
     }
@@ -201,13 +205,14 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     before.extend(probes.iter().map(|each| each.probe.enabled.swap(true, Relaxed)));
     changed.extend(addresses.clone());
     let Some(address) = registry.change(&mut changed) else { return Ok(()) };
+    let error = registry.lacks_memory(address);
     // In reverse, so that a probe that is listed twice gets back the state from before its first change.
     for (each, before) in probes.iter().zip(before).rev() {
         each.probe.enabled.store(before, Relaxed);
     }
     registry.reduce(addresses.clone());
     registry.leave_snippets(addresses);
-    Err(ProbeError::OutOfMemory { address })
+    Err(error)
 }
 
 /// Disables `before` and enables `after`: in one step if both are on the same instruction, so that no hit falls in
@@ -223,10 +228,11 @@ pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<()
     let mut changed = changed.map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
     let was = [(before, false), (after, true)].map(|(each, enabled)| (each, each.probe.enabled.swap(enabled, Relaxed)));
     if let Some(address) = registry.change(&mut changed) {
+        let error = registry.lacks_memory(address);
         // In reverse, because the two may be the same probe.
         was.into_iter().rev().for_each(|(each, enabled)| each.probe.enabled.store(enabled, Relaxed));
         registry.reduce([address].into_iter());
-        return Err(ProbeError::OutOfMemory { address });
+        return Err(error);
     }
     registry.leave_snippets([address].into_iter());
     Ok(())
@@ -310,9 +316,7 @@ impl Registry {
             embedding::check().map_err(|error| ProbeError::Embedding { address, error })?;
             // A kernel may have guarded memory only.
             #[cfg(target_os = "none")]
-            if let Some(memory) = self.arena.spare() {
-                embedding::check_executable(memory).map_err(|error| ProbeError::Embedding { address, error })?;
-            }
+            self.arena.check_memory().map_err(|error| ProbeError::Embedding { address, error })?;
             self.is_embedded = true;
         }
         Ok(())
@@ -326,7 +330,16 @@ impl Registry {
             None => checker.check_probe(address, is_return)?,
             Some((start, end)) => checker.check_within(address, start..end, is_return)?,
         };
-        self.add_checked(request, checked, checker).ok_or(ProbeError::OutOfMemory { address })
+        self.add_checked(request, checked, checker).ok_or_else(|| self.lacks_memory(address))
+    }
+
+    /// Returns why there was no memory for a change at `address`: there is none left, or the kernel's executable memory
+    /// was refused.
+    fn lacks_memory(&mut self, address: usize) -> ProbeError {
+        match self.arena.take_mistake() {
+            Some(error) => ProbeError::Embedding { address, error },
+            None => ProbeError::OutOfMemory { address },
+        }
     }
 
     /// Adds a probe as [`add`](Self::add) does, at an instruction that was `checked`. Returns `None`, with nothing

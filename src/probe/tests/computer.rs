@@ -39,6 +39,8 @@ const STACK: usize = 0x1000;
 
 /// Set while there is no executable memory.
 pub static EXHAUSTED: AtomicBool = AtomicBool::new(false);
+/// Whether executable memory does not begin where a page does.
+pub static MISPLACED: AtomicBool = AtomicBool::new(false);
 
 /// The number of bytes by which the kernel takes a function to be longer than it is.
 pub static TOO_LONG: AtomicUsize = AtomicUsize::new(0);
@@ -111,6 +113,9 @@ unsafe impl Platform for TestPlatform {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
         if EXHAUSTED.load(Relaxed) {
             return None;
+        }
+        if MISPLACED.load(Relaxed) {
+            return Some(Self::text().end + 8);
         }
         if cfg!(loom) {
             return Some(pages(length)?.expose_provenance().get());

@@ -36,7 +36,7 @@ const ALIAS_OF_OTHER_MEMORY: &str = "unsafe impl Platform for Minimal {
         }";
 
 /// Found by the kernel, before the first probe.
-const MISTAKES: [Mistake; 16] = [
+const MISTAKES: [Mistake; 18] = [
     Mistake {
         name: "without_a_context",
         file: File::Source,
@@ -127,6 +127,26 @@ const MISTAKES: [Mistake; 16] = [
             Some(0x6000_0000)
         }",
         message: "returns memory at 0x60000000, and no direct branch leads there from the text, at 0x40",
+    },
+    Mistake {
+        name: "with_executable_memory_between_pages",
+        file: File::Source,
+        from: PLATFORM,
+        to: "unsafe impl Platform for Minimal {
+        fn allocate_executable(_: usize, _: bool) -> Option<usize> {
+            Some(0x4100_0008)
+        }",
+        message: "returns memory at 0x41000008, which is not a multiple of 4096",
+    },
+    Mistake {
+        name: "without_guarded_memory",
+        file: File::Source,
+        from: PLATFORM,
+        to: "unsafe impl Platform for Minimal {
+        fn is_guarded(_: usize) -> bool {
+            true
+        }",
+        message: "but `Platform::allocate_executable` returns no guarded memory",
     },
     Mistake {
         name: "with_an_event_in_the_region",
@@ -325,15 +345,19 @@ const MANGLED: (&str, &str) = ("without_v0_mangling", "compile with `-Csymbol-ma
 const SIMD: (&str, &str) = ("with_simd_registers", "so the image must not use them");
 /// The unchanged example, compiled as if for a big-endian target, for which there is no `core` to link.
 const BIG_ENDIAN: (&str, &str) = ("for_a_big_endian_target", "so data must be little-endian, too");
-/// The example with pages, and executable memory in pages from which nothing is executed.
+/// The example with pages, and executable memory in pages from which nothing is executed: each, or only the guarded
+/// ones, which are not the first.
 const NOT_EXECUTABLE: (&str, &str) =
     ("with_memory_that_is_not_executable", "from which no instruction can be executed");
+const LATER_NOT_EXECUTABLE: (&str, &str) =
+    ("with_later_memory_that_is_not_executable", "from which no instruction can be executed");
 
 /// Adds a test for each mistake.
 pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted) {
     let names = MISTAKES.iter().chain(&FAULTS).map(|mistake| mistake.name);
     let names = names.chain(ON_MACHINES.iter().map(|mistake| mistake.name));
-    let names = names.chain([UNOPTIMIZED, MANGLED, SIMD, BIG_ENDIAN, NOT_EXECUTABLE].map(|(name, _)| name));
+    let names = names
+        .chain([UNOPTIMIZED, MANGLED, SIMD, BIG_ENDIAN, NOT_EXECUTABLE, LATER_NOT_EXECUTABLE].map(|(name, _)| name));
     pool.add_for(wanted.among(names.map(test_name)), "kernels with mistakes", move |context| {
         context.results.step("build::mistakes", add_all(context, wanted));
     });
@@ -361,23 +385,32 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
     for (name, _) in [UNOPTIMIZED, MANGLED, SIMD, BIG_ENDIAN] {
         package.put(name, &[], "")?;
     }
-    if is_wanted(NOT_EXECUTABLE.0) {
+    for (mistake, platform) in [
+        (NOT_EXECUTABLE, "fn allocate_executable(_: usize, _: bool) -> Option<usize> { let guarded = true;"),
+        (
+            LATER_NOT_EXECUTABLE,
+            "fn is_guarded(_: usize) -> bool { true }
+        fn allocate_executable(_: usize, guarded: bool) -> Option<usize> {",
+        ),
+    ] {
+        if !is_wanted(mistake.0) {
+            continue;
+        }
         let pages = pages::replacements(pages::SMALLEST);
         // The writable alias of the memory, which is mapped so that nothing in it is executed.
         let memory = "fn with_writable(";
-        let alias = "fn allocate_executable(_: usize, _: bool) -> Option<usize> {
-            unsafe extern \"C\" {
+        let alias = format!(
+            "{platform}
+            unsafe extern \"C\" {{
                 safe static __kprobes_pool_start: u8;
-            }
-            Some(&raw const __kprobes_pool_start as usize | paging::BLOCK)
-        }
-        fn with_writable(";
-        package.put(
-            NOT_EXECUTABLE.0,
-            &[&pages.each()[..], &[(File::Source, memory, alias)]].concat(),
-            &pages.module,
-        )?;
-        built.push(NOT_EXECUTABLE);
+            }}
+            let start = &raw const __kprobes_pool_start as usize;
+            Some(if guarded {{ start | paging::BLOCK }} else {{ start }})
+        }}
+        {memory}"
+        );
+        package.put(mistake.0, &[&pages.each()[..], &[(File::Source, memory, &alias)]].concat(), &pages.module)?;
+        built.push(mistake);
     }
     let names = built.iter().map(|(name, _)| *name).chain(on_machines.iter().map(|one| one.name));
     let names: Vec<&str> = names.collect();
