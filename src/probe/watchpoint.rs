@@ -37,6 +37,8 @@ pub enum WatchError {
     },
     /// The caller runs with debug exceptions masked (PSTATE.D): a kernel that does so sees no access.
     Masked,
+    /// The kernel runs at EL2. The engine sets the debug registers for accesses at EL1.
+    AtEl2,
     /// The kernel does not implement [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
     OneCpu,
     /// The debug registers of a CPU are in use, but not by the engine.
@@ -68,6 +70,9 @@ impl fmt::Display for WatchError {
             Self::NoneFree { count } => write!(f, "all {count} watchpoints of the CPU are in use"),
             Self::Masked => f.write_str(
                 "the kernel runs with debug exceptions masked (PSTATE.D), so that no access would be reported",
+            ),
+            Self::AtEl2 => f.write_str(
+                "the kernel runs at EL2, and watchpoints report accesses at EL1 only, so none of the kernel",
             ),
             Self::OneCpu => f.write_str(
                 "the kernel gives no way to set the debug registers of every CPU: it does not implement \
@@ -160,6 +165,7 @@ impl WatchpointBuilder {
     /// # Errors
     ///
     /// - [`WatchError::Range`] or [`WatchError::NotCanonical`] for bytes that cannot be watched.
+    /// - [`WatchError::AtEl2`] if the kernel runs at EL2.
     /// - [`WatchError::Masked`] if the caller runs with debug exceptions masked.
     /// - [`WatchError::NoneFree`] if all registers are taken.
     /// - [`WatchError::OneCpu`] if the kernel does not implement
@@ -174,7 +180,9 @@ impl WatchpointBuilder {
         let range = WatchError::Range { address, length };
         let values = Values::of(address as u64, length as u64).ok_or(range)?;
         #[cfg(target_os = "none")]
-        let count = if registers::are_masked() {
+        let count = if interrupts::is_at_el2() {
+            return Err(WatchError::AtEl2);
+        } else if registers::are_masked() {
             return Err(WatchError::Masked);
         } else if !is_canonical(address as u64, registers::translation_control()) {
             return Err(WatchError::NotCanonical { address });
@@ -204,7 +212,7 @@ impl Watchpoint {
     /// - with debug exceptions masked (PSTATE.D): by the engine, by handlers of probes, by an instruction that is
     ///   stepped for a post-handler, and wherever else the kernel masks them, as exception entry does;
     /// - at another virtual address of the same memory, by devices, and by unprivileged instructions such as LDTR;
-    /// - at exception levels other than EL1, so none of a kernel that runs at EL2;
+    /// - at exception levels other than EL1; a kernel that runs at EL2 can register no watchpoint;
     /// - loads by the engine for a probed load of a literal.
     ///
     /// An access is reported to each watchpoint that it touches, if

@@ -297,7 +297,7 @@ const AS_HOST: Replacement<'_> = pages::AT_EL2[0];
 const BY_SMC: Replacement<'_> = pages::AT_EL2[1];
 
 /// Found by the kernel, as those of [`MISTAKES`].
-const ON_MACHINES: [OnMachine; 4] = [
+const ON_MACHINES: [OnMachine; 5] = [
     OnMachine {
         name: "with_two_cpus_of_one_number",
         machine: "virt",
@@ -310,6 +310,24 @@ const ON_MACHINES: [OnMachine; 4] = [
         )],
         more: SECOND_CPU,
         message: "the CPUs with the affinities 0x0 and 0x1 in MPIDR_EL1 have one number, 0: number the CPUs from 0",
+    },
+    OnMachine {
+        name: "with_a_watchpoint_at_el2",
+        machine: EL2,
+        cpus: 1,
+        replacements: &[
+            AS_HOST,
+            BY_SMC,
+            (
+                File::Source,
+                "sum(black_box(3));",
+                "extern \"C\" fn stored(_: &aarch64_kprobes::probe::WatchHit<'_>) {}
+        let watchpoint = aarch64_kprobes::probe::Watchpoint::at(0x4100_0000, 8, stored).stores().register();
+        watchpoint.unwrap_or_else(|error| panic!(\"{error}\"));",
+            ),
+        ],
+        more: "",
+        message: "the kernel runs at EL2, and watchpoints report accesses at EL1 only",
     },
     OnMachine {
         name: "with_sp_el0",
