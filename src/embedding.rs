@@ -110,6 +110,8 @@ pub enum EmbeddingError {
         /// The value of the word.
         word: usize,
     },
+    /// The CPU does not implement FEAT_LSE, whose instructions may be in stubs already, because the CPUs before it do.
+    LateCpuWithoutAtomics,
     /// The engine does not receive synchronous exceptions: the kernel resumed after a breakpoint without telling it.
     NoVector {
         /// The base of the kernel's vectors: VBAR_EL1.
@@ -246,6 +248,10 @@ impl fmt::Display for EmbeddingError {
                 f,
                 "the word at {address:#x}, at TPIDR_EL1 + `Platform::CALLS_OFFSET`, is {word:#x}, not a list of calls: \
                  make `CALLS_OFFSET` the offset of a `TaskCalls` that `TaskCalls::new` has made"
+            ),
+            Self::LateCpuWithoutAtomics => f.write_str(
+                "this CPU lacks the atomic instructions of FEAT_LSE, and stubs may already use them, because the CPUs before \
+                 it have them: call `embedding::check` on each CPU before the first probe",
             ),
             Self::NoVector { vectors } => write!(
                 f,
@@ -432,6 +438,7 @@ mod target {
     use crate::event::{self, site};
     use crate::exception::nofault;
     use crate::interrupts::{self, is_at_el2};
+    use crate::probe::hit::this_cpu;
     use crate::probe::{CpuState, TaskCalls};
     use crate::{exception, kernel, probe};
 
@@ -454,6 +461,10 @@ mod target {
         // Before anything that may take an exception: the vector of the engine is for this state.
         check_state()?;
         check_cpu()?;
+        crate::text::cache::join();
+        if !this_cpu::join() {
+            return Err(EmbeddingError::LateCpuWithoutAtomics);
+        }
         if !nofault::receives_exceptions() {
             let vectors: usize;
             // SAFETY: reads a register.
