@@ -913,7 +913,13 @@ fn the_error_of_a_filter_is_returned_and_shown_as_in_linux() {
         ("x ==", Errno::Invalid, "Invalid value (did you forget quotes)?", "    ^", "     ^"),
         ("", Errno::Invalid, "Error", "", "^"),
         ("|| x == 1", Errno::NotAllowed, "Error", "", "^"),
-        ("x == 1 || x == 2 &&", Errno::Invalid, "Error", "", "^"),
+        (
+            "x == 1 || x == 2 &&",
+            Errno::Invalid,
+            "Meaningless filter expression",
+            "                   ^",
+            "                   ^",
+        ),
     ]) {
         assert_eq!(events.set_filter(("g", "one"), text), Err(errno), "{text}");
         let (mut file, mut log) = (String::new(), String::new());

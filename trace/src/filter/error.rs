@@ -46,8 +46,8 @@ problems! {
     NoTest = "Error";
     /// A test lacks its field. Linux has no text for it.
     MissingTest = "Error";
-    /// A `&&` without a right side follows a `||`. Linux has no text for it.
-    OpenEnd = "Error";
+    /// The filter ends after an operator.
+    Incomplete = "Meaningless filter expression";
     /// There is nothing but `!`.
     NoFilter = "No filter found";
     /// No function has the name or contains the address.
@@ -69,7 +69,7 @@ problems! {
 impl Problem {
     /// Whether Linux has a text for the problem.
     pub(crate) fn has_text(self) -> bool {
-        !matches!(self, Self::NoTest | Self::MissingTest | Self::OpenEnd)
+        !matches!(self, Self::NoTest | Self::MissingTest)
     }
 
     /// Returns the error number of the write that fails with this problem. As in Linux, some of these are not meant as

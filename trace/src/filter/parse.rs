@@ -226,22 +226,11 @@ impl Compiler {
         }
     }
 
-    /// Drops an operator at the end of the filter, and each `!` after it. As in Linux, the operator may lack its right
-    /// side, unless it is a `&&` that keeps an earlier `||` waiting.
-    fn drop_last_operator(&mut self) -> Result<(), Error> {
-        let operators = self.waiting.iter().filter(|waiting| matches!(waiting, Waiting::And | Waiting::Or)).count();
-        if operators == 0 || self.subexpressions.len() > operators {
-            return Ok(());
-        }
-        while self.waiting.pop() == Some(Waiting::Not) {}
-        match self.waiting.last() {
-            Some(Waiting::Or) => Err(Error { problem: Problem::OpenEnd, column: 0 }),
-            _ => Ok(()),
-        }
-    }
-
     fn finish(mut self, length: usize) -> Result<Box<[Test]>, Error> {
-        self.drop_last_operator()?;
+        let operators = self.waiting.iter().filter(|waiting| matches!(waiting, Waiting::And | Waiting::Or)).count();
+        if self.subexpressions.len() <= operators && !self.tests.is_empty() {
+            return Err(Error { problem: Problem::Incomplete, column: length });
+        }
         self.join(Waiting::Or)?;
         match (self.subexpressions.pop(), self.subexpressions.is_empty() && self.waiting.is_empty()) {
             (Some(subexpression), true) => {
@@ -277,6 +266,8 @@ fn questions(
         return Err(Error { problem: Problem::MissingTest, column: 0 });
     }
     let operand = Operand::find(&text[at..name_end], fields).ok_or_else(|| error(Problem::FieldNotFound, name_end))?;
+    // Memory of processes is the same memory here.
+    let name_end = if text[name_end..].starts_with(USTRING) { name_end + USTRING.len() } else { name_end };
     let is_function = text[name_end..]
         .strip_prefix(FUNCTION)
         .is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_'));
@@ -358,6 +349,8 @@ fn questions(
 
 /// The word before a list of CPUs.
 const CPUS: &str = "CPUS";
+/// The word after a field that is a text in the memory of a process.
+const USTRING: &str = ".ustring";
 /// The word after a field that is an address in a function.
 const FUNCTION: &str = ".function";
 
