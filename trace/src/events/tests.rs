@@ -820,7 +820,7 @@ fn a_stack_has_each_call_once() {
         }
         hit(events.iter().next().unwrap().address(), 1);
         let mut text = String::new();
-        let trigger = &events.settings(name).unwrap().triggers()[0];
+        let trigger = &events.settings(name).unwrap().triggers()[1];
         trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
         assert!(text.contains(expected), "{line}: {text}");
         let frames = expected.matches("\n    ").count();

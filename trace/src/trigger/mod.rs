@@ -41,9 +41,11 @@ pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff snapshot 
 pub struct Plan {
     /// The filter of the hits to record; `None` records all.
     pub(crate) filter: Option<Filter>,
+    /// The triggers, in the order in which they fire: those that fire after the record come last.
     pub(crate) triggers: Box<[BoundTrigger]>,
-    /// Whether a trigger looks at the hit. Then all triggers fire after the record has been begun, and what they switch
-    /// applies from the next hit on. Otherwise they fire before it is begun (Linux: `EVENT_FILE_FL_TRIGGER_COND`).
+    /// Whether a trigger looks at the hit or fires after the record. Then all triggers fire after the record has been
+    /// begun, and what they switch applies from the next hit on. Otherwise they fire before it is begun (Linux:
+    /// `EVENT_FILE_FL_TRIGGER_COND`).
     pub(crate) has_conditional_trigger: bool,
     /// The switch for recording hits.
     pub(crate) recording: Arc<Switch>,
@@ -92,8 +94,9 @@ impl Plan {
     ) -> Result<Self, OutOfMemory> {
         let ProbeContext { is_caller_in_x30, stacks, inherited, gate, dependents } = context;
         let filter = gated(gate, filter, number)?;
-        let triggers =
-            fallible::collect_results(triggers.iter().map(|trigger| BoundTrigger::new(trigger, gate, number)))?;
+        let of = |is_late: bool| triggers.iter().filter(move |trigger| trigger.is_late() == is_late);
+        let in_order = of(false).chain(of(true)).map(|trigger| BoundTrigger::new(trigger, gate, number));
+        let triggers = fallible::collect_results(in_order)?;
         let triggers = fallible::boxed_slice(triggers)?;
         let is_direct =
             !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(BoundTrigger::needs_record);
@@ -212,10 +215,9 @@ impl BoundTrigger {
         Ok(Self { trigger: trigger.clone(), filter, keys, values, uses_variables, tally })
     }
 
-    /// Whether the trigger depends on the hit's data, and not only on the fact that there is a hit.
+    /// Whether the trigger cannot fire before the record is begun.
     fn is_conditional(&self) -> bool {
-        self.trigger.filter.is_some()
-            || !matches!(self.trigger.action, Action::Switch { .. } | Action::Order { .. } | Action::Snapshot(_))
+        self.trigger.filter.is_some() || self.trigger.histogram().is_some() || self.trigger.is_late()
     }
 
     /// Whether the trigger records synthetic events.
@@ -321,6 +323,11 @@ impl Trigger {
     #[inline(always)]
     pub(crate) fn is_paused(&self) -> bool {
         self.pause.is_set()
+    }
+
+    /// Whether the trigger fires after the record of the hit (Linux: `EVENT_CMD_FL_POST_TRIGGER`).
+    fn is_late(&self) -> bool {
+        matches!(self.action, Action::Stacktrace) || self.name == TriggerKind::TRACEOFF
     }
 
     /// Returns the histogram; `None` for another trigger.

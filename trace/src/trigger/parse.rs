@@ -9,9 +9,8 @@
 //! [!]enable_hist:GROUP:EVENT[:COUNT] [if FILTER], and disable_hist
 //! ```
 //!
-//! COUNT is a number in decimal, octal (`0…`) or hexadecimal (`0x…`). The printed forms `count=N` and `unlimited` are
-//! also accepted. Blanks can take the place of the first `:`. `!` removes the trigger: the count and the filter are then
-//! ignored, except those of a histogram.
+//! COUNT is a number in decimal, octal (`0…`) or hexadecimal (`0x…`). Blanks can take the place of the first `:`. `!`
+//! removes the trigger: the count and the filter are then ignored, except those of a histogram.
 
 use alloc::string::String;
 use core::fmt;
@@ -137,7 +136,7 @@ impl Request {
         if remove {
             return Ok(Self { remove, kind, count: None, filter: None });
         }
-        let count = count.map_or(Ok(None), parse_count)?;
+        let count = count.map(parse_count).transpose()?;
         Ok(Self { remove, kind, count, filter: filter.map(after_if).transpose()?.map(parse).transpose()? })
     }
 }
@@ -190,9 +189,7 @@ fn is_space(character: char) -> bool {
 
 /// Splits the parameters of a trigger that acts on its own event. They may begin with a count.
 fn split_count(parameters: Option<&str>) -> Limits<'_> {
-    let is_count = |word: &str| {
-        word.starts_with(|first: char| first.is_ascii_digit()) || word.starts_with(COUNT) || word == UNLIMITED
-    };
+    let is_count = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
     match parameters.map(split_word) {
         Some((word, filter)) if is_count(word) => (Some(word), filter),
         _ => (None, parameters),
@@ -215,21 +212,12 @@ fn after_if(text: &str) -> Result<&str, Error> {
     }
 }
 
-/// The printed form of a count, before its number.
-const COUNT: &str = "count=";
-/// The printed form of no count.
-const UNLIMITED: &str = "unlimited";
-
-/// Parses a count, up to a `:` after it; `None` means always.
-fn parse_count(text: &str) -> Result<Option<u64>, Error> {
+/// Parses a count, up to a `:` after it.
+fn parse_count(text: &str) -> Result<u64, Error> {
     let count = text.split(':').next().unwrap_or(text);
-    if count == UNLIMITED {
-        return Ok(None);
-    }
-    let digits = count.strip_prefix(COUNT).unwrap_or(count);
-    let number = number::unsigned(digits).filter(|&count| count < u64::MAX);
-    let number = number.filter(|_| digits.starts_with(|first: char| first.is_ascii_digit()));
-    number.map(Some).ok_or(Error::Invalid)
+    let number = number::unsigned(count).filter(|&count| count < u64::MAX);
+    let number = number.filter(|_| count.starts_with(|first: char| first.is_ascii_digit()));
+    number.ok_or(Error::Invalid)
 }
 
 /// Splits the parameters of a histogram, which may have blanks in them, from the filter after the word `if`.
@@ -249,6 +237,9 @@ fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
 }
 
 impl TriggerKind {
+    /// The name of the trigger that turns all tracing off.
+    pub(super) const TRACEOFF: &str = "traceoff";
+
     /// Returns the beginning of the text of such a trigger.
     pub(super) fn name(&self) -> Name<'_> {
         self.name_as(false)
@@ -261,7 +252,7 @@ impl TriggerKind {
             Self::Histogram(_) => Name("hist", None),
             Self::Stacktrace => Name("stacktrace", None),
             Self::Snapshot => Name("snapshot", None),
-            Self::Tracing { on } => Name(choose(*on, "traceon", "traceoff"), None),
+            Self::Tracing { on } => Name(choose(*on, "traceon", Self::TRACEOFF), None),
             Self::Event { on, group, event } => {
                 Name(choose(*on, "enable_event", "disable_event"), Some((group, event)))
             }

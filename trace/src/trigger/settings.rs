@@ -435,8 +435,12 @@ impl Settings {
         };
         let limit = request.count.unwrap_or(u64::MAX);
         let (taken, pause) = (AtomicU64::new(0), Pause::new(&self.orders, is_paused));
-        let trigger = Trigger { action, filter: request.filter, limit, taken, pause, name };
-        Ok(fallible::push(&mut self.triggers, Arc::try_new(trigger)?)?)
+        let trigger = Arc::try_new(Trigger { action, filter: request.filter, limit, taken, pause, name })?;
+        fallible::reserve(&mut self.triggers, 1)?;
+        // The order of Linux: histograms last, in the order in which they were set; all others first, the newest first.
+        let place = if trigger.histogram().is_some() { self.triggers.len() } else { 0 };
+        self.triggers.insert(place, trigger);
+        Ok(())
     }
 
     /// Pauses or continues the histogram that `request` names. Returns false if it asks for neither, or if the

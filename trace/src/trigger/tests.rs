@@ -18,6 +18,17 @@ fn set(settings: &mut Settings, text: &str, switch: &Arc<Switch>) -> Result<(), 
     settings.set_trigger(request(text).unwrap(), RESOURCES, Some(Target::Recording(switch.clone())))
 }
 
+/// Returns the trigger as it can be typed again: as it was printed, without the words for a state.
+fn without_state(printed: &str) -> String {
+    let text = printed.trim_end().trim_end_matches(" [active]");
+    let (trigger, filter) = text.split_at(text.find(" if ").unwrap_or(text.len()));
+    match (trigger.strip_suffix(":unlimited"), trigger.rsplit_once(":count=")) {
+        (Some(always), _) => alloc::format!("{always}{filter}"),
+        (None, Some((name, count))) => alloc::format!("{name}:{count}{filter}"),
+        (None, None) => text.into(),
+    }
+}
+
 fn printed(settings: &Settings) -> String {
     let mut text = String::new();
     settings.write_triggers(&mut text).unwrap();
@@ -55,8 +66,8 @@ fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
         set(&mut settings, typed, &switch).unwrap();
         assert_eq!(super::tests::printed(&settings), alloc::format!("{printed}\n"));
         let mut again = Settings::new(true).unwrap();
-        let typed_again = printed.trim_end_matches(" [active]");
-        set(&mut again, typed_again, &switch).unwrap();
+        let typed_again = without_state(printed);
+        set(&mut again, &typed_again, &switch).unwrap();
         assert_eq!(super::tests::printed(&again), alloc::format!("{printed}\n"));
         assert!(again.remove_trigger(&request(&alloc::format!("!{typed_again}")).unwrap()).is_some());
         assert!(set(&mut settings, typed, &switch).is_err());
@@ -72,6 +83,9 @@ fn what_is_no_trigger_is_refused() {
         "!",
         "stacktrace:x",
         "stacktrace:5x",
+        "traceoff:count=3",
+        "traceoff:unlimited",
+        "enable_event:g:e:count=3",
         "stacktrace::5",
         "stacktrace:if",
         "stacktrace 5 u == 1",
@@ -174,7 +188,7 @@ fn triggers_act_as_often_as_they_are_to() {
     assert!(switch.0.load(Relaxed));
     assert_eq!(
         printed(&settings),
-        "traceon:count=1\nstacktrace:count=0 if u == 200\n",
+        "stacktrace:count=0 if u == 200\ntraceon:count=1\n",
         "a switch that is on already is not switched"
     );
     for expected in [true, false] {
@@ -184,17 +198,35 @@ fn triggers_act_as_often_as_they_are_to() {
     }
 }
 
-/// A trigger that looks at the hit fires after the record has been begun; any other trigger fires before. So a filter
-/// decides whether the hit that turns tracing off is itself recorded, and the hit that turns it on is not.
+/// A histogram is last, and any other trigger first.
+#[test]
+fn the_order_is_that_of_linux() {
+    let switch = Arc::try_new(Switch::new(true)).unwrap();
+    let mut settings = Settings::new(true).unwrap();
+    for text in ["hist:keys=u", "stacktrace", "hist:keys=s", "traceon", "enable_event:g:e"] {
+        set(&mut settings, text, &switch).unwrap();
+    }
+    let shown = printed(&settings);
+    let names: Vec<&str> = shown.lines().map(|line| line.split(":vals").next().unwrap()).collect();
+    let expected =
+        ["enable_event:g:e:unlimited", "traceon:unlimited", "stacktrace:unlimited", "hist:keys=u", "hist:keys=s"];
+    assert_eq!(names, expected);
+}
+
+/// `traceoff` fires after the record, and so does each trigger of an event that has `traceoff` or a trigger that looks
+/// at the hit. Otherwise triggers fire before the record is begun, so that the hit that turns tracing on is recorded.
 #[test]
 fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
     let hit = Hit::new();
     for (triggers, was_on, keep, stack) in tried([
-        (&["traceoff"][..], true, false, false),
+        (&["traceoff"][..], true, true, false),
+        (&["traceoff:1"], true, true, false),
         (&["traceoff if u == 200"], true, true, false),
         (&["traceoff if u == 1"], true, true, false),
         (&["traceoff", "hist:keys=u"], true, true, false),
+        // Of two triggers that fire after the record, the one that was set last is first.
         (&["stacktrace", "traceoff"], true, true, false),
+        (&["traceoff", "stacktrace"], true, true, true),
         (&["traceon"], false, true, false),
         (&["traceon if u == 200"], false, false, false),
         (&["traceon", "stacktrace"], false, false, true),
@@ -485,8 +517,7 @@ fn noise_is_answered() {
         settings.set_trigger(wanted, RESOURCES, Some(Target::Recording(switch.clone()))).unwrap();
         let once = printed(&settings);
         let mut again = Settings::new(true).unwrap();
-        set(&mut again, once.trim_end().trim_end_matches(" [active]"), &switch)
-            .unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        set(&mut again, &without_state(&once), &switch).unwrap_or_else(|error| panic!("{text}: {error:?}"));
         assert_eq!(printed(&again), once, "{text}");
     }
     assert!(cfg!(miri) || good > texts / 400, "{good}");

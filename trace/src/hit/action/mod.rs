@@ -81,13 +81,13 @@ impl Plan {
         let was_on = tracing.is_on();
         let mut stack = false;
         for bound in &self.triggers {
-            stack |= bound.fire(self, record, state);
+            stack |= bound.fire(self, record, state) && tracing.is_on();
         }
         let is_on = tracing.is_on();
         let may_keep = if self.has_conditional_trigger { was_on } else { is_on };
         let is_accepted = || self.inherited.as_ref().is_none_or(|tasks| tasks.accepts(state.context.task as u32));
         let keep = may_keep && self.recording.is_on() && is_accepted() && self.accepts(record, state);
-        Verdict { keep, stack: stack && is_on || keep && self.stacks }
+        Verdict { keep, stack: stack || keep && self.stacks }
     }
 }
 
