@@ -119,6 +119,16 @@ impl From<OutOfMemory> for Error {
 /// Returns the problem and the position of its cause. As in Linux, that is the first place in the line where the text
 /// of the cause occurs.
 pub fn parse(line: &str) -> Result<Option<Command>, Error> {
+    parse_in(line, &|_| false)
+}
+
+/// Parses a line as [`parse`] does. A definition of an event for which `exists` is true is refused before its fields
+/// are looked at.
+///
+/// # Errors
+///
+/// Returns the errors of [`parse`].
+pub fn parse_in(line: &str, exists: &dyn Fn(&str) -> bool) -> Result<Option<Command>, Error> {
     if line.is_empty() {
         return Ok(None);
     }
@@ -126,7 +136,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
     if let Some(name) = name.strip_prefix('!') {
         return Ok(Some(Command::Remove(fallible::copy(name)?)));
     }
-    define(line, line).map(Some)
+    define(line, line, exists).map(Some)
 }
 
 /// Parses a definition in `dynamic_events`, which begins with `s:`.
@@ -135,18 +145,28 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
 ///
 /// Returns the same errors as [`parse`].
 pub fn parse_dynamic(line: &str) -> Result<Command, Error> {
+    parse_dynamic_in(line, &|_| false)
+}
+
+/// Parses a definition as [`parse_dynamic`] does. One of an event for which `exists` is true is refused before its
+/// fields are looked at.
+///
+/// # Errors
+///
+/// Returns the errors of [`parse`].
+pub fn parse_dynamic_in(line: &str, exists: &dyn Fn(&str) -> bool) -> Result<Command, Error> {
     let error = |problem| Error { problem, column: 0 };
     let rest = line.strip_prefix("s:").ok_or_else(|| error(Problem::Command))?;
     let (name, fields) = rest.split_once([' ', '\t']).ok_or_else(|| error(Problem::Command))?;
     match name.split_once('/') {
-        Some((GROUP, _)) => define(line, &rest[GROUP.len() + 1..]),
-        None if !fields.contains('/') => define(line, rest),
+        Some((GROUP, _)) => define(line, &rest[GROUP.len() + 1..], exists),
+        None if !fields.contains('/') => define(line, rest, exists),
         _ => Err(error(Problem::Group)),
     }
 }
 
 /// Parses a definition that is the end of `line`.
-fn define(line: &str, definition: &str) -> Result<Command, Error> {
+fn define(line: &str, definition: &str, exists: &dyn Fn(&str) -> bool) -> Result<Command, Error> {
     let command = Error { problem: Problem::Command, column: 0 };
     let first = definition.split(';').next().unwrap_or("");
     if first.split_ascii_whitespace().nth(2).is_none() {
@@ -155,6 +175,9 @@ fn define(line: &str, definition: &str) -> Result<Command, Error> {
     let (name, fields) = definition.split_once([' ', '\t']).ok_or(command)?;
     if !is_name(name) {
         return Err(error(line, Problem::Name, name));
+    }
+    if exists(name) {
+        return Err(error(line, Problem::Exists, name));
     }
     let mut parsed = Vec::new();
     for part in fields.split(';') {
@@ -263,6 +286,11 @@ mod tests {
             let column = marked.find('^').unwrap();
             assert_eq!(parse(&marked.replace('^', "")), Err(Error { problem, column }), "{marked}");
         }
+        let exists = |name: &str| name == "there";
+        let error = Error { problem: Problem::Exists, column: 0 };
+        assert_eq!(parse_in("there nosuch x", &exists), Err(error));
+        assert_eq!(parse_dynamic_in("s:there nosuch x", &exists), Err(Error { column: 2, ..error }));
+        assert!(parse_in("!there", &exists).is_ok());
         let refused = |line| parse_dynamic(line).unwrap_err();
         assert_eq!(refused("s:junk/myevent char str["), Error { problem: Problem::Group, column: 0 });
         assert_eq!(refused("s:synthetic/myevent char str["), Error { problem: Problem::Array, column: 25 });
