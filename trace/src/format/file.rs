@@ -94,8 +94,7 @@ fn conversion(kind: &str) -> &'static str {
         "s32" | "s16" | "s8" | "char" | "int" | "bool" | "pid_t" => "%d",
         "u32" | "u16" | "u8" | "unsigned char" | "unsigned int" => "%u",
         "gfp_t" => "%x",
-        _ if kind.contains("char[") => "%.*s",
-        _ if kind.contains("long[") => "%s",
+        _ if kind.contains("char[") || kind.contains("long[") => "%s",
         _ => "%llu",
     }
 }

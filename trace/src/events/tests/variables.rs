@@ -285,7 +285,7 @@ fn synthetic_events_are_listed_and_described_as_in_linux() {
              \tfield:char comm[16];\toffset:24;\tsize:16;\tsigned:1;\n\
              \tfield:__data_loc char[] any;\toffset:280;\tsize:8;\tsigned:1;\n\
              \tfield:s8 small;\toffset:288;\tsize:1;\tsigned:1;\n\
-             \nprint fmt: \"lat=%llu, pid=%d, comm=%.*s, any=%.*s, small=%d\", REC->lat, REC->pid, REC->comm, __get_str(any), REC->small\n"
+             \nprint fmt: \"lat=%llu, pid=%d, comm=%s, any=%s, small=%d\", REC->lat, REC->pid, REC->comm, __get_str(any), REC->small\n"
         ),
         "{text}"
     );
