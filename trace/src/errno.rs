@@ -24,6 +24,8 @@ pub enum Errno {
     Busy,
     /// EEXIST
     Exists,
+    /// ENODEV
+    NoDevice,
     /// EISDIR
     IsDirectory,
     /// ENOTDIR
@@ -47,6 +49,7 @@ impl fmt::Display for Errno {
             Self::NotPermitted => "Permission denied",
             Self::Busy => "Device or resource busy",
             Self::Exists => "File exists",
+            Self::NoDevice => "No such device",
             Self::IsDirectory => "Is a directory",
             Self::NotDirectory => "Not a directory",
             Self::Invalid => "Invalid argument",

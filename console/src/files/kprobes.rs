@@ -72,7 +72,9 @@ fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno
             session.events.log_problem(FILTER_LOG, problem, &line[start..], column);
         }
         (Some(line), problem, _) => {
-            session.events.log_problem(Family::of_line(&line).log(), &problem.text(), &line, error.position);
+            for problem in core::iter::successors(Some(problem), |problem| problem.next()) {
+                session.events.log_problem(Family::of_line(&line).log(), &problem.text(), &line, error.position);
+            }
         }
         (None, ..) => {}
     }

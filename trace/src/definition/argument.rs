@@ -12,7 +12,7 @@ use fallible::OutOfMemory;
 use super::expression::{Expression, Origin, PlaceKind};
 use super::named::Named;
 use super::token::{self, Token};
-use super::{ParseError, Problem, is_identifier, number};
+use super::{Family, ParseError, Problem, is_identifier, number};
 use crate::format::{Base, Bits, Type, Width};
 
 /// The largest number of arguments of an event.
@@ -21,6 +21,8 @@ pub const ARGUMENTS_MAX: usize = 128;
 pub const ARGUMENT_MAX: usize = 63;
 /// The longest name of an argument, in bytes.
 pub const ARGUMENT_NAME_MAX: usize = 32;
+/// The largest number of bytes of all arguments of an event. A text counts as 4 bytes.
+pub const BYTES_MAX: usize = 3072;
 /// The largest number of values in an array.
 pub const ARRAY_MAX: u8 = 64;
 
@@ -53,6 +55,13 @@ impl Argument {
     /// Whether the definition gives a type.
     pub(crate) fn has_type(&self) -> bool {
         type_separator(&self.text).is_some()
+    }
+
+    /// Returns the number of bytes that count for [`BYTES_MAX`].
+    pub(crate) fn bytes(&self) -> usize {
+        let Type { base, count, .. } = self.kind;
+        let size = if base.is_text() { 4 } else { base.size() };
+        size * usize::from(count.max(1))
     }
 
     /// Makes the argument that records the function's argument `name` under the same name.
@@ -100,10 +109,11 @@ pub(super) fn check_all(tokens: &[Token<'_>], place_kind: PlaceKind) -> Result<(
     Ok(())
 }
 
-/// Parses the argument `token`, which follows `others`, of a probe at such a place. Also returns the number of
+/// Parses the argument `token`, which follows `others`, of a probe of this family at such a place. Also returns the number of
 /// characters before the expression in `token`.
 pub(super) fn parse(
     token: Token<'_>,
+    family: Family,
     place_kind: PlaceKind,
     others: &[Argument],
 ) -> Result<(Argument, usize), ParseError> {
@@ -138,7 +148,7 @@ pub(super) fn parse(
         }
         None => (body, None),
     };
-    let (expression, kind) = parse_typed(source, kind, place_kind)?;
+    let (expression, kind) = parse_typed(source, kind, family, place_kind)?;
     Ok((Argument { name, text: fallible::copy(body.text)?, expression, kind }, body.column - token.column))
 }
 
@@ -154,6 +164,7 @@ fn type_separator(text: &str) -> Option<usize> {
 fn parse_typed(
     source: Token<'_>,
     kind: Option<Token<'_>>,
+    family: Family,
     place_kind: PlaceKind,
 ) -> Result<(Expression, Type), ParseError> {
     let (name, count) = match kind {
@@ -169,7 +180,7 @@ fn parse_typed(
         None => Type::DEFAULT.base,
         Some(name) => find(name.text).ok_or_else(|| at.error(Problem::Type))?,
     };
-    let mut expression = Expression::parse(source, place_kind, source.column)?;
+    let mut expression = Expression::parse(source, family, place_kind, source.column)?;
     let constant =
         matches!(expression.origin, Origin::Immediate(_) | Origin::Symbol(..)) && expression.reads.is_empty();
     let is_memory = !expression.reads.is_empty();

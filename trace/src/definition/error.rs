@@ -36,7 +36,7 @@ problems! {
     /// There is no memory. Linux logs nothing for it.
     OutOfMemory = "Cannot allocate memory";
     /// A number of instances for a probe that takes none.
-    MaxactiveOnProbe = "Maxactive is not for kprobe";
+    MaxactiveOnProbe = "Maxactive is only for function exit";
     /// The number of instances is 0 or not a number.
     Maxactive = "Invalid maxactive number";
     /// The number of instances is above [`MAXACTIVE_MAX`](super::MAXACTIVE_MAX).
@@ -53,8 +53,6 @@ problems! {
     NoEventInfo = "This requires both group and event name to attach";
     /// The event that an event probe is on does not exist, or is itself on another event.
     AttachedEvent = "Attached event does not exist";
-    /// The event that an event probe is on has no such field.
-    AttachedField = "Attached event does not have this field";
     /// Nothing follows the `if` of an event probe.
     NoFilter = "No filter rule after 'if'";
     /// The filter of an event probe is wrong. The reason is the text of the filter's problem.
@@ -91,8 +89,10 @@ problems! {
     StackNumber = "Invalid stack number";
     /// `$argN` with an N that is 0 or beyond the largest stack.
     ArgumentNumber = "Invalid argument number";
-    /// No variable has the name, or it is not available here.
-    Variable = "Invalid $-valiable specified";
+    /// A register in an event that is not a probe on an instruction. Linux logs [`Argument`](Self::Argument) after it.
+    NoRegisters = "Invalid $-variable specified";
+    /// No variable or field has the name, or it is not available here.
+    Variable = "Invalid $-variable specified";
     /// An argument by name at a place that is neither the entry nor the return of a function, or `$arg*` of a function
     /// without known arguments.
     NoTypes = "BTF is not available or not supported";
@@ -184,7 +184,8 @@ problems! {
     Same = "There is already the exact same probe event";
     /// More than [`ARGUMENTS_MAX`](super::ARGUMENTS_MAX) arguments.
     TooManyArguments = "Too many arguments are specified";
-    /// The record would be larger than the rings accept.
+    /// The arguments have more than [`BYTES_MAX`](super::BYTES_MAX) bytes, or the record would be larger than the rings
+    /// accept.
     TooBig = "Event too big (too many fields?)";
 }
 
@@ -199,9 +200,9 @@ impl Problem {
             | Self::NoSignature
             | Self::NothingReturned
             | Self::NoTracepoint
-            | Self::AttachedField
             | Self::NoField => Errno::NotFound,
-            Self::TooManyArguments | Self::ArgumentTooLong => Errno::TooLong,
+            Self::TooManyArguments | Self::ArgumentTooLong | Self::TooBig => Errno::TooLong,
+            Self::AttachedEvent => Errno::NoDevice,
             Self::Busy => Errno::Busy,
             Self::OutOfMemory => Errno::NoMemory,
             Self::Exists | Self::OtherKind | Self::OtherArguments | Self::Same => Errno::Exists,
@@ -213,6 +214,15 @@ impl Problem {
     #[must_use]
     pub const fn is_logged(self) -> bool {
         !matches!(self, Self::NotADefinition | Self::NoSuchEvent | Self::Busy | Self::OutOfMemory)
+    }
+
+    /// Returns the problem that Linux logs after this one, at the same position.
+    #[must_use]
+    pub const fn next(self) -> Option<Self> {
+        match self {
+            Self::NoRegisters => Some(Self::Argument),
+            _ => None,
+        }
     }
 
     /// Returns how to correct the definition, if the text does not say it.
@@ -232,7 +242,7 @@ impl Problem {
                 "the file `dynamic_events` has the defined events, `list-probes tracepoint:*` shows the static ones"
             }
             Self::NoFilter => "a filter tests fields of the event that the probe is on, as in `if count > 5`",
-            Self::MaxactiveOnProbe => "only a return probe (`r`) has a maximum of active calls",
+            Self::MaxactiveOnProbe => "a return probe is `r`, or `f` with %return",
             Self::Maxactive | Self::MaxactiveTooBig => "it is from 1 to 4096",
             Self::Place => {
                 "a symbol as `symbols` lists it, with an offset as in +8 or +0x10; or an address as in 0xffffffc000001000"
@@ -241,6 +251,7 @@ impl Problem {
             Self::Event | Self::ArgumentName => "letters, digits and `_`, no digit first",
             Self::GroupTooLong | Self::EventTooLong => "63 characters at most",
             Self::Variable => "$argN (at a function's entry or return), $retval (return), $stack, $stackN, $comm",
+            Self::NoRegisters => "only `p` and `r` have registers",
             Self::Register => "a register is %x0 to %x30, %sp, %pc or %pstate",
             Self::Argument => "one of %REG, @ADDRESS, $VARIABLE, NAME, +OFFSET(…), \\NUMBER",
             Self::NoTypes => "arguments can be named only in probes on the entry or the return of a named function",

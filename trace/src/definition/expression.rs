@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::named::{self, Named};
 use super::token::{Token, find_outside_brackets};
-use super::{ParseError, Problem, is_identifier, number};
+use super::{Family, ParseError, Problem, is_identifier, number};
 use crate::fetch::Register;
 
 /// The largest N of `$stackN` and `$argN`, as in Linux: the words of a stack of 16 KiB.
@@ -79,9 +79,14 @@ impl Expression {
         (self.operations < OPERATIONS - 1).then_some(())
     }
 
-    /// Parses `token` for a probe at a place of this kind, in an argument whose expression begins at the column
-    /// `start`.
-    pub(super) fn parse(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Self, ParseError> {
+    /// Parses `token` for a probe of this family at a place of this kind, in an argument whose expression begins at the
+    /// column `start`.
+    pub(super) fn parse(
+        token: Token<'_>,
+        family: Family,
+        place_kind: PlaceKind,
+        start: usize,
+    ) -> Result<Self, ParseError> {
         let plain = |origin| Self { origin, reads: Vec::new(), operations: 0 };
         let rest = || token.skip(1);
         let named = || {
@@ -91,11 +96,8 @@ impl Expression {
             Ok(expression)
         };
         match token.text.chars().next() {
-            Some(_) if named::begins(token.text) && place_kind == PlaceKind::Inside => {
+            Some(_) if named::begins(token.text) && matches!(place_kind, PlaceKind::Inside | PlaceKind::Event) => {
                 Err(token.error(Problem::NoTypes))
-            }
-            Some(_) if named::begins(token.text) && place_kind == PlaceKind::Event => {
-                Err(token.error(Problem::Argument))
             }
             Some('$') if place_kind == PlaceKind::Event => match is_identifier(rest().text) {
                 true => {
@@ -115,12 +117,13 @@ impl Expression {
                 }
             }
             Some('$') => variable(rest().text, place_kind).map(plain).map_err(|problem| token.error(problem)),
+            Some('%') if family != Family::Kprobe => Err(token.error(Problem::NoRegisters)),
             Some('%') => match register(rest().text) {
                 Some(register) => Ok(plain(Origin::Register(register))),
                 None => Err(token.error(Problem::Register)),
             },
             Some('@') => memory(token),
-            Some('+' | '-') => read(token, place_kind, start),
+            Some('+' | '-') => read(token, family, place_kind, start),
             Some('\\') => immediate(rest()).map(plain),
             _ => Err(token.error(Problem::Argument)),
         }
@@ -203,7 +206,7 @@ pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
 
 /// Parses `+OFFSET(…)` or `-OFFSET(…)`. A `u` after the sign is for the memory of processes, which is the same memory
 /// here.
-fn read(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Expression, ParseError> {
+fn read(token: Token<'_>, family: Family, place_kind: PlaceKind, start: usize) -> Result<Expression, ParseError> {
     // Parentheses are resolved from the innermost outwards, without recursion, so that a thousand of them are an error
     // and do not overflow the stack.
     let mut rest = token;
@@ -231,7 +234,7 @@ fn read(token: Token<'_>, place_kind: PlaceKind, start: usize) -> Result<Express
         fallible::push(&mut levels, (offset, inside))?;
         rest = inside;
     }
-    let mut expression = Expression::parse(rest, place_kind, start)?;
+    let mut expression = Expression::parse(rest, family, place_kind, start)?;
     if expression.is_text() {
         return Err(rest.error(Problem::TaskNameRead));
     }

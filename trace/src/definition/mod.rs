@@ -44,7 +44,7 @@ use fallible::{OutOfMemory, Text};
 
 use crate::shown::is_shown_as;
 
-pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Argument};
+pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Argument, BYTES_MAX};
 pub use error::{Error, Problem};
 pub use expression::{Expression, Origin, PlaceKind};
 pub use family::Family;
@@ -356,12 +356,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     argument::check_all(arguments, place_kind)?;
     let (mut parsed, mut bodies) = (Vec::new(), Vec::new());
     for (number, &token) in arguments.iter().enumerate() {
-        let (argument, body) = argument::parse(token, place_kind, &parsed)?;
-        if let (Origin::Register(_), Some(at), false) =
-            (&argument.expression.origin, token.text.find('%'), family == Family::Kprobe)
-        {
-            return Err(token.split_at(at).1.error(Problem::Variable));
-        }
+        let (argument, body) = argument::parse(token, family, place_kind, &parsed)?;
         fallible::push(&mut parsed, argument)?;
         fallible::push(&mut bodies, (2 + number, body))?;
     }
@@ -524,6 +519,16 @@ impl Definition {
         let (part, before) = self.bodies.get(argument).copied().unwrap_or_default();
         let error = self.error(part, problem, reason);
         Error { column: error.column + before + at, position: error.position + before + at, ..error }
+    }
+
+    /// Whether the event can have a probe of the kind of `other`, if that is at a call and not at a return as this one,
+    /// or the reverse. As in Linux, `f` and `t` are probes of one kind.
+    pub(crate) fn may_share_name(&self, other: &Self) -> bool {
+        let family = |definition: &Self| match definition.family {
+            Family::Tracepoint => Family::Fprobe,
+            family => family,
+        };
+        matches!(self.kind, EventKind::Probe | EventKind::Return { .. }) && family(self) == family(other)
     }
 
     /// Compares the definition with that of another probe of one event. Returns the part of the line that differs, or

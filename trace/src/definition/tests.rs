@@ -221,8 +221,15 @@ fn probes_on_functions_and_events_are_refused_as_linux_refuses_them() {
     assert_tried!(refused("f 0x1000", "  ^"), Problem::FunctionOnly);
     assert_tried!(refused("f a.rs:7", "  ^"), Problem::FunctionOnly);
     assert_tried!(refused("f vfs%hoge", "     ^"), Problem::PlaceSuffix);
-    assert_tried!(refused("f vfs %x0", "      ^"), Problem::Variable);
-    assert_tried!(refused("t kfree a=+0(%x0)", "             ^"), Problem::Variable);
+    assert_tried!(refused("f vfs %x0", "      ^"), Problem::NoRegisters);
+    assert_tried!(refused("f vfs %x0:string", "      ^"), Problem::NoRegisters);
+    assert_tried!(refused("t kfree %rax", "        ^"), Problem::NoRegisters);
+    assert_tried!(refused("t kfree a=+0(%x0)", "             ^"), Problem::NoRegisters);
+    assert_tried!(refused("e a/b arg=%rax", "          ^"), Problem::NoRegisters);
+    assert_tried!(
+        (Problem::NoRegisters.text(), Problem::NoRegisters.next()),
+        (Problem::Variable.text(), Some(Problem::Argument))
+    );
     assert_tried!(refused("t kfree $retval", "        ^"), Problem::ReturnValueOnProbe);
     assert_tried!(refused("t kfree $arg* $arg*", "              ^"), Problem::ArgumentsTwice);
     assert_tried!(refused("t kfree+1", "       ^"), Problem::TracepointName);
@@ -232,7 +239,8 @@ fn probes_on_functions_and_events_are_refused_as_linux_refuses_them() {
     assert_tried!(refused("e .b", "  ^"), Problem::NoEventInfo);
     assert_tried!(refused("e ab", "  ^"), Problem::NoEventInfo);
     assert_tried!(refused("e:foo.1/bar a/b", "  ^"), Problem::Group);
-    assert_tried!(refused("e a/b foo", "      ^"), Problem::Argument);
+    assert_tried!(refused("e a/b foo", "      ^"), Problem::NoTypes);
+    assert_tried!(refused("e a/b arg=dfd", "          ^"), Problem::NoTypes);
     assert_tried!(refused("e:foo/bar a/b arg=dfd", "                  ^"), Problem::Argument);
     assert_tried!(refused("e a/b $", "      ^"), Problem::Variable);
     assert_tried!(refused("e:foo/bar a/b if", "                 ^"), Problem::NoFilter);

@@ -20,8 +20,8 @@ use crate::fetch::{Fetch, RecordedPart, Source};
 use crate::format::{self, Base, Field, Format, Type};
 use crate::symbols::Symbols;
 
-/// The event that another one is on.
-pub(super) struct BaseEvent<'a, P>(&'a Event<P>);
+/// The event that another one is on, and the family of the other one.
+pub(super) struct BaseEvent<'a, P>(&'a Event<P>, Family);
 
 impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
     /// Finds the event that `definition` is to be on; `None` if it names a place of its own.
@@ -44,7 +44,7 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
             };
             return Err(ResolveError::new(Problem::Ambiguous, reason));
         }
-        Ok(Some(Self(event)))
+        Ok(Some(Self(event, definition.family)))
     }
 
     /// Returns the virtual address of the probe.
@@ -75,7 +75,8 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
             let Some(argument) = definition.arguments.get(number) else { break };
             let kind = self.default_type(argument, by_name).map_err(|problem| {
                 let at = if let Origin::Named(named) = &argument.expression.origin { named.at } else { 0 };
-                definition.error_in(number, at, problem, None)
+                let reason = (problem == Problem::Variable).then(|| fallible::copy("the event has no such field").ok());
+                definition.error_in(number, at, problem, reason.flatten())
             })?;
             if let (Some(kind), Some(argument)) = (kind, definition.arguments.get_mut(number)) {
                 argument.kind = kind;
@@ -146,9 +147,9 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
             &Origin::Argument(number) => Some(number as usize).filter(|number| *number < fields.len()),
             _ => return Ok(None),
         };
-        number.map(Some).ok_or(match expression.origin {
-            Origin::Argument(_) => Problem::NoArgumentOfName,
-            _ => Problem::AttachedField,
+        number.map(Some).ok_or(match self.1 {
+            Family::Event => Problem::Variable,
+            _ => Problem::NoArgumentOfName,
         })
     }
 
@@ -189,11 +190,11 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
     /// Returns what `argument`, which begins with field `number`, fetches. `others` is what the event's own arguments
     /// fetch.
     fn fetch(&self, number: usize, argument: &Argument, others: &[Fetch]) -> Result<Fetch, ResolveError> {
-        let field = self.0.format.arguments().get(number).ok_or(Problem::AttachedField)?;
+        let field = self.0.format.arguments().get(number).ok_or(Problem::NoArgumentOfName)?;
         let described = self.0.described.and_then(|event| event.fields().get(number));
         let Fetch { source, mut reads, part } = match described {
             Some(described) => format::fetch(described)?,
-            None => others.get(number).ok_or(Problem::AttachedField)?.try_copy()?,
+            None => others.get(number).ok_or(Problem::NoArgumentOfName)?.try_copy()?,
         };
         let (outer, kind) = (&argument.expression.reads, argument.kind);
         if field.is_stack() {

@@ -44,7 +44,7 @@ pub(crate) use list::Listed;
 pub use registered_probe::{Form, RegisteredProbe};
 pub use resolve::{ResolveError, resolve};
 
-use crate::definition::{self, Argument, Base, Definition, EventKind, Family, Problem, Removal};
+use crate::definition::{self, Argument, BYTES_MAX, Base, Definition, EventKind, Family, Problem, Removal};
 use crate::filter::{self, Filter, FindFunction};
 use crate::format::{self, Format, Shape, Type};
 use crate::functions::Functions;
@@ -186,15 +186,26 @@ impl<P: RegisteredProbe> Events<P> {
             }
             None => named::settle(&mut definition, symbols)?,
         }
+        let mut bytes = 0;
+        for (number, argument) in definition.arguments.iter().enumerate() {
+            bytes += argument.bytes();
+            if bytes > BYTES_MAX {
+                return Err(definition.error_in(number, 0, Problem::TooBig, None));
+            }
+        }
         let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
         let sibling = siblings.clone().next().map(|event| (event.number, event.is_armed(), &event.definition));
         if let Some((_, _, other)) = sibling {
+            // As in Linux, an event probe is alone.
+            if definition.family == Family::Event || !other.may_share_name(&definition) {
+                return Err(definition.error(0, Problem::Exists, None));
+            }
             let is_of_other_kind = mem::discriminant(&other.kind) != mem::discriminant(&definition.kind);
             if other.family != definition.family || is_of_other_kind {
                 return Err(definition.error(0, Problem::OtherKind, None));
             }
-            // As in Linux, an event probe is alone. An event that is on this one would miss the hits of another probe.
-            if definition.family == Family::Event || self.has_dependent(other, &|_| true) {
+            // An event that is on this one would miss the hits of another probe.
+            if self.has_dependent(other, &|_| true) {
                 return Err(definition.error(0, Problem::Exists, None));
             }
             if definition.family == Family::Tracepoint && definition.place.base != other.place.base {

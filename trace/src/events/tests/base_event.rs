@@ -83,10 +83,17 @@ fn a_function_probe_is_at_the_entry_or_the_return() {
 fn a_kprobe_and_a_function_probe_share_no_name() {
     let mut events = events();
     define(&mut events, "f:g/x f").unwrap();
-    assert_eq!(define(&mut events, "p:g/x a::b").unwrap_err().problem, Problem::OtherKind);
+    assert_eq!(define(&mut events, "p:g/x a::b").unwrap_err().problem, Problem::Exists);
     assert_eq!(define(&mut events, "f:g/x a::b%return").unwrap_err().problem, Problem::OtherKind);
     assert_eq!(define(&mut events, "f:g/x f").unwrap_err().problem, Problem::Same);
     define(&mut events, "f:g/x a::b").unwrap();
+    events.add_static(Noted::EVENT).unwrap();
+    assert_eq!(define(&mut events, "t:g/x noted").unwrap_err().problem, Problem::OtherKind);
+    assert_eq!(define(&mut events, "e:g/x test.noted").unwrap_err().problem, Problem::Exists);
+    for line in tried(["p:test/noted f", "r:test/noted f", "f:test/noted f", "t:test/noted noted", "e:test/noted g.x"])
+    {
+        assert_eq!(define(&mut events, line).unwrap_err().problem, Problem::Exists, "{line}");
+    }
 }
 
 #[test]
@@ -107,8 +114,8 @@ fn fields_of_a_static_event_are_arguments() {
         ("t some", "  ^", Problem::NoTracepoint),
         ("t noted $arg6", "        ^", Problem::NoArgumentOfName),
         ("t noted $arg* x=mark:u8 y=mark:string", "                        ^", Problem::Text),
-        ("t noted x=other", "          ^", Problem::AttachedField),
-        ("t noted x=+0(other)", "             ^", Problem::AttachedField),
+        ("t noted x=other", "          ^", Problem::NoArgumentOfName),
+        ("t noted x=+0(other)", "             ^", Problem::NoArgumentOfName),
         ("t noted place->x", "        ^", Problem::NoStruct),
     ]) {
         assert_eq!(refused(line, caret), problem, "{line}");
@@ -252,9 +259,9 @@ fn what_cannot_be_attached_to_is_refused() {
     for (line, caret, problem) in tried([
         ("e kprobes.none", "  ^", Problem::AttachedEvent),
         ("e kprobes.several", "  ^", Problem::Ambiguous),
-        ("e kprobes.some $none", "               ^", Problem::AttachedField),
-        ("e kprobes.some arg=$none", "                   ^", Problem::AttachedField),
-        ("e kprobes.some arg=+0($none):u8", "                      ^", Problem::AttachedField),
+        ("e kprobes.some $none", "               ^", Problem::Variable),
+        ("e kprobes.some arg=$none", "                   ^", Problem::Variable),
+        ("e kprobes.some arg=+0($none):u8", "                      ^", Problem::Variable),
         ("e kprobes.some +0($byte)", "               ^", Problem::Text),
         ("e kprobes.some $byte:symstr", "               ^", Problem::Text),
         ("e kprobes.some $pair", "               ^", Problem::Text),
@@ -268,7 +275,7 @@ fn what_cannot_be_attached_to_is_refused() {
     define(&mut events, "e:one test.noted").unwrap();
     assert_eq!(define(&mut events, "e:two eprobes.one").unwrap_err().problem, Problem::AttachedEvent);
     assert_eq!(define(&mut events, "e:one test.noted").unwrap_err().problem, Problem::Exists);
-    assert_eq!(define(&mut events, "e:kprobes/some test.noted").unwrap_err().problem, Problem::OtherKind);
+    assert_eq!(define(&mut events, "e:kprobes/some test.noted").unwrap_err().problem, Problem::Exists);
 }
 
 #[test]
