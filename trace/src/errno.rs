@@ -32,10 +32,14 @@ pub enum Errno {
     NotDirectory,
     /// EINVAL
     Invalid,
+    /// EDOM
+    Domain,
     /// EOVERFLOW
     Overflow,
     /// EBADF
     BadFile,
+    /// EOPNOTSUPP
+    NotSupported,
 }
 
 impl fmt::Display for Errno {
@@ -53,8 +57,10 @@ impl fmt::Display for Errno {
             Self::IsDirectory => "Is a directory",
             Self::NotDirectory => "Not a directory",
             Self::Invalid => "Invalid argument",
+            Self::Domain => "Numerical argument out of domain",
             Self::Overflow => "Value too large for defined data type",
             Self::BadFile => "Bad file descriptor",
+            Self::NotSupported => "Operation not supported",
         })
     }
 }

@@ -174,9 +174,13 @@ fn parse_typed(
     // The token to which an error about the type points.
     let at = kind.unwrap_or(source);
     let is_literal = matches!(source.text, "$comm" | "$COMM") || source.text.starts_with("\\\"");
+    // To an event probe, `$comm` is a field like others, whose type is known only when it is looked up.
+    let is_field = family == Family::Event && source.text.starts_with('$');
     let base = match name {
         None if is_literal => Base::String,
-        Some(name) if is_literal && (count > 0 || name.text != "string") => return Err(at.error(Problem::TextType)),
+        Some(name) if is_literal && !is_field && (count > 0 || name.text != "string") => {
+            return Err(at.error(Problem::TextType));
+        }
         None => Type::DEFAULT.base,
         Some(name) => find(name.text).ok_or_else(|| at.error(Problem::Type))?,
     };
@@ -194,7 +198,7 @@ fn parse_typed(
     let inside = source.text.find('(').filter(|_| is_memory).map_or(source, |open| source.skip(open + 1));
     let deep = |_: ()| inside.error(Problem::TooDeep);
     match base {
-        Base::SymbolString if constant || is_literal => return Err(at.error(Problem::SymbolText)),
+        Base::SymbolString if constant || is_literal && !is_field => return Err(at.error(Problem::SymbolText)),
         Base::String if !is_memory && !constant && !is_literal && !is_named => return Err(at.error(Problem::Text)),
         _ => {}
     }

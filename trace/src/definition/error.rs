@@ -93,9 +93,10 @@ problems! {
     NoRegisters = "Invalid $-variable specified";
     /// No variable or field has the name, or it is not available here.
     Variable = "Invalid $-variable specified";
-    /// An argument by name at a place that is neither the entry nor the return of a function, or `$arg*` of a function
-    /// without known arguments.
+    /// An argument by name at a place that is neither the entry nor the return of a function.
     NoTypes = "BTF is not available or not supported";
+    /// `$arg*` of a function without known arguments.
+    NoArguments = "BTF is not available or not supported";
     /// No argument of the function has the name, or its location is unknown.
     NoArgumentOfName = "This variable is not found at this probe point";
     /// The arguments of the function are not known.
@@ -203,6 +204,7 @@ impl Problem {
             | Self::NoField => Errno::NotFound,
             Self::TooManyArguments | Self::ArgumentTooLong | Self::TooBig => Errno::TooLong,
             Self::AttachedEvent => Errno::NoDevice,
+            Self::NoArguments => Errno::NotSupported,
             Self::Busy => Errno::Busy,
             Self::OutOfMemory => Errno::NoMemory,
             Self::Exists | Self::OtherKind | Self::OtherArguments | Self::Same => Errno::Exists,

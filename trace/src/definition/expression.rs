@@ -175,7 +175,8 @@ fn variable(name: &str, place_kind: PlaceKind) -> Result<Origin, Problem> {
     }
 }
 
-/// Parses `@ADDRESS` or `@SYMBOL[+|-OFFSET]`.
+/// Parses `@ADDRESS` or `@SYMBOL[+|-OFFSET]`. As in Linux, a symbol without a name is one that is not found, and a
+/// malformed offset prevents the registration of the probe.
 fn memory(token: Token<'_>) -> Result<Expression, ParseError> {
     let place = token.skip(1);
     let (origin, operations) = match place.text.chars().next() {
@@ -184,9 +185,8 @@ fn memory(token: Token<'_>) -> Result<Expression, ParseError> {
             None => return Err(token.error(Problem::Address)),
         },
         Some('+') => return Err(token.error(Problem::FileOffset)),
-        None => return Err(token.error(Problem::Address)),
-        Some(_) => {
-            let (symbol, offset) = split_offset(place.text).ok_or_else(|| token.error(Problem::Address))?;
+        _ => {
+            let (symbol, offset) = split_offset(place.text).ok_or_else(|| token.error(Problem::Refused))?;
             (Origin::Symbol(fallible::copy(symbol)?, offset), 2)
         }
     };

@@ -356,7 +356,10 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     argument::check_all(arguments, place_kind)?;
     let (mut parsed, mut bodies) = (Vec::new(), Vec::new());
     for (number, &token) in arguments.iter().enumerate() {
-        let (argument, body) = argument::parse(token, family, place_kind, &parsed)?;
+        let (argument, body) = argument::parse(token, family, place_kind, &parsed).map_err(|error| match error {
+            ParseError { problem: problem @ Problem::Refused, .. } => ParseError { problem, column: place.column },
+            error => error,
+        })?;
         fallible::push(&mut parsed, argument)?;
         fallible::push(&mut bodies, (2 + number, body))?;
     }

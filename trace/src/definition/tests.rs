@@ -240,8 +240,7 @@ fn probes_on_functions_and_events_are_refused_as_linux_refuses_them() {
     assert_tried!(refused("e ab", "  ^"), Problem::NoEventInfo);
     assert_tried!(refused("e:foo.1/bar a/b", "  ^"), Problem::Group);
     assert_tried!(refused("e a/b foo", "      ^"), Problem::NoTypes);
-    assert_tried!(refused("e a/b arg=dfd", "          ^"), Problem::NoTypes);
-    assert_tried!(refused("e:foo/bar a/b arg=dfd", "                  ^"), Problem::Argument);
+    assert_tried!(refused("e:foo/bar a/b arg=dfd", "                  ^"), Problem::NoTypes);
     assert_tried!(refused("e a/b $", "      ^"), Problem::Variable);
     assert_tried!(refused("e:foo/bar a/b if", "                 ^"), Problem::NoFilter);
     assert_tried!(refused("e:foo/bar a/b x=$y if  # none", "                      ^"), Problem::NoFilter);
@@ -360,7 +359,8 @@ fn arguments_are_refused_with_their_column() {
 
 #[test]
 fn memory_is_refused_with_its_column() {
-    assert_tried!(refused("p:x f @", "      ^"), Problem::Address);
+    assert_tried!(refused("p:x f @sym+junk", "    ^"), Problem::Refused);
+    assert!(parse("p:x f @").is_ok(), "no symbol has this name");
     assert_tried!(refused("p:x f @0xg", "      ^"), Problem::Address);
     assert_tried!(refused("p:x f @+8", "      ^"), Problem::FileOffset);
     assert_tried!(refused("p:x f \\x", "       ^"), Problem::Immediate);

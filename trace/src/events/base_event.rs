@@ -167,6 +167,10 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
             match (self.number(expression)?, &expression.origin) {
                 (Some(field), _) => self.fetch(field, argument, &others),
                 (None, Origin::Named(_)) if !expression.reads.is_empty() => Err(Problem::TaskNameRead.into()),
+                (None, Origin::Named(_)) if argument.kind != Type::one(Base::String) => Err(ResolveError::new(
+                    Problem::Text,
+                    "the name of the task is a text: it can be fetched only as it is",
+                )),
                 (None, Origin::Named(_)) => {
                     Ok(Fetch { source: Source::TaskName, reads: Vec::new(), part: RecordedPart::Whole })
                 }
@@ -206,7 +210,9 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
             // The field is a text or an array, which can be fetched only as it is.
             let is_same = kind.count == field.kind.count
                 && (kind.base == field.kind.base || (kind.base, field.kind.base) == (Base::String, Base::Characters));
-            return match outer.is_empty() && is_same && kind.bits.is_none() {
+            // A text is at the address of the field, as in Linux.
+            let is_whole = outer.is_empty() || is_text && outer[..] == [0];
+            return match is_whole && is_same && kind.bits.is_none() {
                 true => Ok(Fetch { source, reads, part }),
                 false => Err(ResolveError::new(
                     Problem::Text,

@@ -142,7 +142,7 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
     let is_all = |argument: &Argument| argument.expression.origin == Origin::Arguments;
     let Some(at) = definition.arguments.iter().position(is_all) else { return Ok(()) };
     let Some(signature) = signature.filter(|signature| signature.function.arguments().next().is_some()) else {
-        return Err(definition.error_in(at, 0, Problem::NoTypes, None));
+        return Err(definition.error_in(at, 0, Problem::NoArguments, None));
     };
     let mut arguments = Vec::new();
     for passed in

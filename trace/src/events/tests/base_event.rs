@@ -90,7 +90,8 @@ fn a_kprobe_and_a_function_probe_share_no_name() {
     events.add_static(Noted::EVENT).unwrap();
     assert_eq!(define(&mut events, "t:g/x noted").unwrap_err().problem, Problem::OtherKind);
     assert_eq!(define(&mut events, "e:g/x test.noted").unwrap_err().problem, Problem::Exists);
-    for line in tried(["p:test/noted f", "r:test/noted f", "f:test/noted f", "t:test/noted noted", "e:test/noted g.x"])
+    for line in
+        tried(["p:test/noted f", "r:test/noted f", "f:test/noted f", "t:test/noted noted", "e:test/noted test.noted"])
     {
         assert_eq!(define(&mut events, line).unwrap_err().problem, Problem::Exists, "{line}");
     }
@@ -127,6 +128,11 @@ fn fields_of_a_static_event_are_variables() {
     assert_eq!(
         noted("e:n test.noted $mark d=$delta:s32 t=$text g=$tag:string $comm p=+0($place):u8"),
         "n: (test.noted) arg1=0xc8 d=-2 t=\"a note\" g=\"xyz\" arg5=\"main\" p=5"
+    );
+    // As in Linux, a text is at the address of its field, and `$comm` needs no type of its own.
+    assert_eq!(
+        noted("e:n test.noted t=+0($text):string g=+0($tag):ustring c=$comm:ustring"),
+        "n: (test.noted) t=\"a note\" g=\"xyz\" c=\"main\""
     );
 }
 
@@ -268,6 +274,8 @@ fn what_cannot_be_attached_to_is_refused() {
         ("e kprobes.some $bits", "               ^", Problem::Bits),
         ("e test.noted +0($comm)", "             ^", Problem::TaskNameRead),
         ("e test.noted $tag:u8", "             ^", Problem::Text),
+        ("e test.noted +4($tag):string", "             ^", Problem::Text),
+        ("e test.noted $comm:x64", "             ^", Problem::Text),
     ]) {
         assert_eq!(refused(line, caret), problem, "{line}");
     }

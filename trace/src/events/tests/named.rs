@@ -200,7 +200,8 @@ fn names_are_refused_where_linux_does_it() {
     assert_eq!(refused("p f header:string", "    ^").0, Problem::NoText);
     assert_eq!(refused("p f $arg25", "    ^").0, Problem::NoArgumentOfName);
     assert_eq!(refused("r twice#1 $retval", "          ^").0, Problem::NothingReturned);
-    assert_eq!(refused("p a::b $arg*", "       ^").0, Problem::NoTypes);
+    assert_eq!(refused("p a::b $arg*", "       ^").0, Problem::NoArguments);
+    assert_eq!(Problem::NoArguments.errno(), crate::errno::Errno::NotSupported);
     assert_eq!(refused("p f %x0 $arg* count", "        ^").0, Problem::UsedArgumentName);
     assert_eq!(refused("r 0x1000 count", "         ^").0, Problem::NoSignature);
     assert_eq!(refused("r 0x1000 $retval->x", "                  ^").0, Problem::NoSignature);
