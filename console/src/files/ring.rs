@@ -48,7 +48,7 @@ pub(super) fn read_snapshot(session: &Session, _: &[&str], out: &mut dyn Write) 
 }
 
 pub(super) fn write_snapshot(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    Ok(session.events.set_snapshot(number(text)?)?)
+    session.events.set_snapshot(number(text)?)
 }
 
 pub(super) fn read_stats(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {

@@ -9,6 +9,7 @@ use fallible::OutOfMemory;
 
 use super::{Events, RegisteredProbe};
 use crate::clock::Clock;
+use crate::errno::Errno;
 use crate::options::{Flag, Options, TraceClock};
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT};
 use crate::ring::{Counts, Pages, Record, Snapshot, Stats};
@@ -80,8 +81,11 @@ impl<P: RegisteredProbe> Events<P> {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the records.
-    pub fn set_snapshot(&mut self, number: u64) -> Result<(), OutOfMemory> {
+    /// Fails if an action of a histogram takes snapshots, or if there is no memory for the records.
+    pub fn set_snapshot(&mut self, number: u64) -> Result<(), Errno> {
+        if self.has_conditional_snapshot() {
+            return Err(Errno::Busy);
+        }
         match number {
             1 => self.keep_snapshot(true)?,
             // Freeing must not fail for lack of memory.

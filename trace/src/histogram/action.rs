@@ -313,9 +313,10 @@ impl<'a> Parser<'a> {
         if let Some(own) = own {
             return Ok((From::Own(own), variables[own].value.kind.try_clone()?));
         }
-        let (histogram, variable) = self
-            .find(qualified.or(parsed.matched()), name)?
-            .ok_or_else(|| self.error(Problem::ParameterNotFound, name))?;
+        let not_found = self.error(Problem::ParameterNotFound, name);
+        let not_unique = |error: Error| Error { before: Some((error.problem, error.column)), ..not_found };
+        let found = self.find(qualified.or(parsed.matched()), name).map_err(not_unique)?;
+        let (histogram, variable) = found.ok_or(not_found)?;
         let number = self.refer(histogram, variable)?;
         Ok((From::Other(number), histogram.definition().variables[variable].value.kind.try_clone()?))
     }

@@ -2,6 +2,7 @@
 
 use fallible::OutOfMemory;
 
+use crate::errno::Errno;
 use crate::problems::problems;
 
 /// A refused histogram.
@@ -126,7 +127,32 @@ impl From<OutOfMemory> for Error {
     }
 }
 
+impl Error {
+    /// Returns the entries of the log, as in Linux: the problems, each with its column.
+    pub(crate) fn entries(self) -> impl Iterator<Item = (Problem, usize)> {
+        let variable = match (self.before, self.problem) {
+            // To an expression, a variable that several events have is one that it does not find.
+            (Some((Problem::VariableNotUnique, column)), Problem::FieldNotFound) => {
+                Some((Problem::VariableNotFound, column))
+            }
+            _ => None,
+        };
+        let entries = self.before.into_iter().chain(variable).chain([(self.problem, self.column)]);
+        entries.filter(|(problem, _)| problem.is_logged())
+    }
+}
+
 impl Problem {
+    /// Returns the error number of the write that fails with this problem.
+    pub(crate) fn errno(self) -> Errno {
+        match self {
+            Self::NeedsValue | Self::NotThere => Errno::NotFound,
+            Self::DivisionByZero => Errno::Domain,
+            Self::Exists | Self::TooManySaves => Errno::Exists,
+            _ => Errno::Invalid,
+        }
+    }
+
     /// Whether `error_log` shows the problem, as in Linux.
     pub(crate) fn is_logged(self) -> bool {
         !matches!(

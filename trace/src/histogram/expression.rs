@@ -208,7 +208,10 @@ impl Variable {
 /// The variable as Linux shows it in a trigger.
 impl fmt::Display for Variable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.value)
+        write!(f, "{}={}", self.name, self.value)?;
+        // As in Linux, the copy of a time has the unit of the time.
+        let is_copied = self.value.form == Form::Reference && self.value.is_in_microseconds;
+        f.write_str(if is_copied { ".usecs" } else { "" })
     }
 }
 
@@ -415,12 +418,12 @@ impl<'a> Parser<'a> {
                 self.field(field)
             };
         }
-        let not_found = |parser: &Self| {
-            let field = parser.error(Problem::FieldNotFound, rest);
-            let variable = parser.error(Problem::VariableNotFound, name);
+        let not_found = |variable: Error| {
+            let field = self.error(Problem::FieldNotFound, rest);
             Error { before: Some((variable.problem, variable.column)), ..field }
         };
-        let (histogram, variable) = self.find(qualified, name)?.ok_or_else(|| not_found(self))?;
+        let found = self.find(qualified, name).map_err(not_found)?;
+        let (histogram, variable) = found.ok_or_else(|| not_found(self.error(Problem::VariableNotFound, name)))?;
         let number = self.refer(histogram, variable)?;
         let meant = &histogram.definition().variables[variable].value;
         let content = match meant.content {
@@ -448,6 +451,10 @@ impl<'a> Parser<'a> {
 
     /// Looks up a variable of another trigger: in the `qualified` event, otherwise in the events that this trigger
     /// matches, and then in all.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`VariableNotUnique`](Problem::VariableNotUnique) alone.
     pub(super) fn find(
         &self,
         qualified: Option<(&str, &str)>,

@@ -39,6 +39,8 @@ const SIZE_DEFAULT: u32 = 2048;
 const SIZE_MIN: u32 = 128;
 const SIZE_MAX: u32 = 131_072;
 const HITS: &str = "hitcount";
+/// The name that the text of a trigger has for the number of the CPU.
+const CPU: &str = "common_cpu";
 
 /// The definition of a histogram: what it counts, and how that is shown.
 #[derive(Debug)]
@@ -237,6 +239,23 @@ impl Definition {
     ///
     /// Returns the errors of [`parse`](Self::parse).
     pub fn parse_in(text: &str, column: usize, fields: &[Field], scope: &Scope<'_>) -> Result<Self, Error> {
+        let parsed = Self::parse_with(text, column, fields, scope, &mut || true)?;
+        parsed.ok_or(Error { problem: Problem::NoKeys, column, before: None })
+    }
+
+    /// Parses parameters as [`parse_in`](Self::parse_in) does. `is_filter_right` is asked after all fields are found, and
+    /// before the actions are resolved, which is when Linux parses the filter. Returns `Ok(None)` if the filter is wrong.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`parse`](Self::parse).
+    pub(crate) fn parse_with(
+        text: &str,
+        column: usize,
+        fields: &[Field],
+        scope: &Scope<'_>,
+        is_filter_right: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Self>, Error> {
         let all = Fragment { text, column };
         let (mut keys, mut values, mut sorts) = (None, None, None);
         let mut size = SIZE_DEFAULT;
@@ -260,10 +279,7 @@ impl Definition {
                 ("values" | "vals" | "val", Some(value)) => values = Some(value),
                 ("sort", Some(value)) => sorts = Some(value),
                 ("size", Some(value)) => size = parse_size(value)?,
-                ("clock", Some(value)) => {
-                    let meant = TraceClock::find(value.text);
-                    clock = Some(meant.ok_or_else(|| all.error_about(Problem::Clock, value.text))?);
-                }
+                ("clock", Some(value)) => clock = Some(value),
                 ("name", Some(value)) => name_of_it = Some(value.text),
                 (_, Some(_)) => fallible::extend(&mut own, fragment.split(','))?,
                 ("nohitcount" | "NOHC", None) => no_hits = true,
@@ -329,15 +345,23 @@ impl Definition {
             return Err(all.error(Problem::TooManyKeys));
         }
         let sorts = Sorted { all, keys: &keys, values: &sums }.parse(sorts)?;
+        if !is_filter_right() {
+            return Ok(None);
+        }
         parser.parts = fallible::collect(keys.iter().map(|key| Key::of(key).words))?;
         let mut added = Added::default();
         let actions = actions.into_iter().map(|action| parser.action(action, &variables, &mut added));
         let actions = fallible::collect_results(actions)?;
         let (references, Added { fields, kept }) = (parser.references, added);
         let has_times = text.contains("common_timestamp");
+        // As in Linux, only the time needs a clock, which is set last.
+        let clock = clock
+            .filter(|_| has_times)
+            .map(|clock| TraceClock::find(clock.text).ok_or_else(|| all.error_about(Problem::Clock, clock.text)));
+        let clock = clock.transpose()?;
         let values = sums;
         let name = name_of_it.map(fallible::copy).transpose()?;
-        Ok(Self {
+        Ok(Some(Self {
             keys,
             name,
             no_hits,
@@ -353,7 +377,7 @@ impl Definition {
             is_automatic: false,
             clock,
             command,
-        })
+        }))
     }
 
     /// Returns the number of the variable with this name.
@@ -419,9 +443,9 @@ impl Definition {
         self.actions.iter().any(|action| matches!(action.effect, Effect::Trace { .. }))
     }
 
-    /// Whether an action takes a snapshot.
-    pub(crate) fn takes_snapshots(&self) -> bool {
-        self.actions.iter().any(|action| matches!(action.effect, Effect::Snapshot))
+    /// Returns the number of actions that take a snapshot.
+    pub(crate) fn snapshots(&self) -> usize {
+        self.actions.iter().filter(|action| matches!(action.effect, Effect::Snapshot)).count()
     }
 
     /// Whether an action records a synthetic event with `recorder`.
@@ -554,7 +578,7 @@ fn parse_key(all: Fragment<'_>, key: Fragment<'_>, fields: &[Field], time: Time)
         },
         (None, "stacktrace" | "common_stacktrace") => without_modifier("common_stacktrace", Source::Stack),
         (None, "comm") => without_modifier("comm", Source::Text(HitString::Task)),
-        (None, "cpu" | "common_cpu") => number("common_cpu", Number::Cpu),
+        (None, name @ ("cpu" | "CPU" | CPU)) => number(name, Number::Cpu),
         (None, _) => Err(not_found()),
     }
 }
@@ -681,7 +705,8 @@ impl fmt::Display for Definition {
 
 impl fmt::Display for KeyField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)?;
+        let is_cpu = matches!(self.source, Source::Number { number: Number::Cpu, .. });
+        f.write_str(if is_cpu { CPU } else { &self.name })?;
         self.modifier.map_or(Ok(()), |modifier| write!(f, "{modifier}"))
     }
 }

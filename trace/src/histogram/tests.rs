@@ -100,6 +100,17 @@ fn keys_are_shown_as_their_modifiers_say() {
     );
 }
 
+/// The key is shown under the name with which it was typed.
+#[test]
+fn a_cpu_is_a_key() {
+    for name in ["cpu", "CPU", "common_cpu"] {
+        assert_eq!(
+            entries(&format!("hist:keys={name}"), [hit(1)]),
+            [format!("{{ {name}:          2 }} hitcount:          1")]
+        );
+    }
+}
+
 #[test]
 fn values_are_shown_as_parts_and_bars() {
     let hits = || [1, 1, 1, 2].map(hit);
@@ -282,6 +293,8 @@ fn definitions_print_as_they_can_be_typed() {
         ),
         ("keys=u:vals=hitcount,hitcount", "keys=u:vals=hitcount,hitcount:sort=hitcount:size=2048"),
         ("keys=stacktrace", "keys=common_stacktrace:vals=hitcount:sort=hitcount:size=2048"),
+        ("keys=cpu:sort=cpu", "keys=common_cpu:vals=hitcount:sort=common_cpu:size=2048"),
+        ("keys=u:clock=nosuch", "keys=u:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=cpu,common_pid.execname", "keys=common_cpu,common_pid.execname:vals=hitcount:sort=hitcount:size=2048"),
     ]) {
         assert_eq!(definition(typed).unwrap().to_string(), printed);

@@ -115,13 +115,17 @@ impl Request {
             |filter: &str| Filter::parse(filter, fields, scope.functions).map_err(|error| refuse(filter, error));
         if name == "hist" {
             let (parameters, filter) = split_filter(parameters.ok_or(Error::Invalid)?)?;
-            let filter = filter.map(parse).transpose()?;
             let scope = Scope { is_removal: remove, ..scope };
-            let definition = Definition::parse_in(parameters, "hist:".len(), fields, &scope);
+            let mut parsed = Ok(None);
+            let definition = Definition::parse_with(parameters, "hist:".len(), fields, &scope, &mut || {
+                parsed = filter.map(parse).transpose();
+                parsed.is_ok()
+            });
             let definition = definition.map_err(|error| match error.problem {
                 histogram::Problem::OutOfMemory => Error::OutOfMemory,
                 _ => Error::Histogram(error),
             })?;
+            let (filter, definition) = (parsed?, definition.ok_or(Error::Invalid)?);
             return Ok(Self { remove, kind: TriggerKind::Histogram(definition), count: None, filter });
         }
         let (kind, (count, filter)) = match name {
@@ -266,7 +270,7 @@ impl TriggerKind {
     pub(crate) fn takes_snapshots(&self) -> bool {
         match self {
             Self::Snapshot => true,
-            Self::Histogram(definition) => definition.takes_snapshots(),
+            Self::Histogram(definition) => definition.snapshots() > 0,
             _ => false,
         }
     }

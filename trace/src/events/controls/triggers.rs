@@ -211,13 +211,17 @@ impl<P: RegisteredProbe> Events<P> {
                 self.refuse_histogram(name, text, &histogram::Error { column: column.unwrap_or(0), ..error })
             })?;
         }
+        if let (TriggerKind::Histogram(definition), None) = (&request.kind, &named)
+            && (definition.snapshots() > 1 || definition.snapshots() > 0 && self.has_conditional_snapshot())
+        {
+            return Err(Errno::Busy);
+        }
         let resources = Resources { named: named.as_ref(), ..self.resources() };
         draft.get_mut(name)?.set_trigger(request, resources, target).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
             SetError::Memory => Errno::NoMemory,
             SetError::Histogram(problem) => {
-                self.refuse_histogram(name, text, &histogram::Error { problem, column: 0, before: None });
-                if problem == histogram::Problem::Exists { Errno::Exists } else { Errno::NotFound }
+                self.refuse_histogram(name, text, &histogram::Error { problem, column: 0, before: None })
             }
         })?;
         draft.retarget();
@@ -243,6 +247,14 @@ impl<P: RegisteredProbe> Events<P> {
             )?;
         }
         Ok(sources)
+    }
+
+    /// Whether an action of a histogram takes snapshots. As in Linux, there can be only one such action, and while it is
+    /// there, the file `snapshot` takes none.
+    pub(in crate::events) fn has_conditional_snapshot(&self) -> bool {
+        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
+        let mut histograms = triggers.filter_map(|trigger| trigger.histogram());
+        histograms.any(|histogram| histogram.definition().snapshots() > 0)
     }
 
     /// Whether a trigger refers to a variable of `histogram`.
@@ -303,9 +315,8 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     fn refuse_histogram(&mut self, (group, event): Name<'_>, text: &str, error: &histogram::Error) -> Errno {
-        let problems = error.before.into_iter().chain([(error.problem, error.column)]);
         if let (Ok(place), Ok(command)) = (fallible::format(format_args!("hist:{group}:{event}")), logged(text)) {
-            for (problem, column) in problems.filter(|(problem, _)| problem.is_logged()) {
+            for (problem, column) in error.entries() {
                 self.log_problem(&place, &problem, &command, column);
                 // Without memory, the log is the only report.
                 self.controls.refused.retain(|refused| refused.name() != (group, event));
@@ -313,7 +324,7 @@ impl<P: RegisteredProbe> Events<P> {
                 let _ = refused.and_then(|refused| fallible::push(&mut self.controls.refused, refused));
             }
         }
-        if error.problem == histogram::Problem::NeedsValue { Errno::NotFound } else { Errno::Invalid }
+        error.problem.errno()
     }
 }
 

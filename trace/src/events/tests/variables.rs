@@ -18,8 +18,12 @@ impl Controlled {
 
     /// Returns what the log has for a refused trigger: each problem, and the text above its caret.
     fn refused(&mut self, event: &str, text: &str) -> Vec<String> {
+        self.refused_with(event, text, Errno::Invalid)
+    }
+
+    fn refused_with(&mut self, event: &str, text: &str, errno: Errno) -> Vec<String> {
         self.events.clear_problems();
-        assert_eq!(self.trigger(event, text), Err(Errno::Invalid), "{text}");
+        assert_eq!(self.trigger(event, text), Err(errno), "{text}");
         let mut log = String::new();
         self.events.problems().write(&mut log).unwrap();
         let lines: Vec<&str> = log.lines().collect();
@@ -74,6 +78,7 @@ fn a_trigger_with_variables_is_shown_as_linux_shows_it() {
             "q=common_timestamp.usecs-g.first.$ts0:sort=hitcount:size=2048:clock=global",
         ),
         ("a=$n", "a=$n:sort=hitcount:size=2048"),
+        ("t=$ts0", "t=$ts0.usecs:sort=hitcount:size=2048"),
         ("b=-(x+y)", "b=-(x+y):sort=hitcount:size=2048"),
         ("c=2+3*4,d=x*y/3", "c=14,d=x*y/3:sort=hitcount:size=2048"),
         ("e=common_cpu:f=$e", "e=common_cpu,f=common_cpu:sort=hitcount:size=2048"),
@@ -124,7 +129,7 @@ fn what_is_wrong_with_a_variable_is_logged_as_linux_logs_it() {
     let mut pair = pair();
     pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs").unwrap();
     pair.trigger("second", "hist:keys=x:v=y").unwrap();
-    let cases: [(&str, &[&str]); 13] = [
+    let cases: [(&str, &[&str]); 12] = [
         ("hist:keys=y:ts0=y", &["Variable already defined ^ts0=y"]),
         ("hist:keys=y:a=x,a=y", &["Variable already defined ^a=x,a=y"]),
         ("hist:keys=y:a=x-$gone", &["Couldn't find variable ^gone", "Couldn't find field ^$gone"]),
@@ -139,17 +144,47 @@ fn what_is_wrong_with_a_variable_is_logged_as_linux_logs_it() {
         ("hist:keys=y:t=x,t=y", &["Variable already defined ^t:keys=y:t=x,t=y"]),
         ("hist:keys=y:a=1x", &["Expecting numeric literal ^1x"]),
         ("hist:keys=y:a=-(x)+y", &["Unary minus not supported in sub-expressions ^x)+y"]),
-        ("hist:keys=y:a=x/0", &["Division by zero ^0"]),
-        ("hist:keys=y:clock=no", &["Couldn't set trace_clock ^no"]),
+        ("hist:keys=common_timestamp:clock=no", &["Couldn't set trace_clock ^no"]),
     ];
     for (text, expected) in cases {
         assert_eq!(pair.refused("first", text), expected, "{text}");
     }
+    assert_eq!(pair.refused_with("first", "hist:keys=y:a=x/0", Errno::Domain), ["Division by zero ^0"]);
+    // As in Linux, the clock is not looked at without times, and the fields are looked at before the filter.
+    pair.trigger("first", "hist:keys=y:clock=no").unwrap();
+    let both_wrong = "hist:keys=junk if nofield == 1";
+    assert_eq!(pair.refused("first", both_wrong), ["Couldn't find field ^junk if nofield == 1"]);
+    pair.events.clear_problems();
+    pair.trigger("first", "hist:keys=y:a=x:onmax($gone).save(y) if nofield == 1").unwrap_err();
+    let mut log = String::new();
+    pair.events.problems().write(&mut log).unwrap();
+    assert!(log.contains("Field not found") && !log.contains("onmax or"), "the filter is before the actions: {log}");
     pair.trigger("first", "hist:keys=y:v=y").unwrap();
+    let not_unique = "Variable name not unique, need to use fully qualified name (subsys.event.var) for variable ^v";
     assert_eq!(
-        pair.refused("first", "hist:keys=y,x:w=$v")[0],
-        "Variable name not unique, need to use fully qualified name (subsys.event.var) for variable ^v"
+        pair.refused("first", "hist:keys=y,x:w=$v"),
+        [format!("{not_unique}"), "Couldn't find variable ^v".into(), "Couldn't find field ^$v".into()]
     );
+    pair.synthetic("late u64 lat");
+    assert_eq!(
+        pair.refused("first", "hist:keys=y:o=x:onmax($o).late($v)"),
+        [format!("{not_unique})"), "Couldn't find param ^v)".into()]
+    );
+}
+
+#[test]
+fn only_one_action_takes_snapshots() {
+    let mut pair = pair();
+    pair.trigger("first", "hist:keys=x:v=y:onmax($v).snapshot()").unwrap();
+    assert_eq!(pair.trigger("second", "hist:keys=x:w=y:onmax($w).snapshot()"), Err(Errno::Busy));
+    for number in 0..3 {
+        assert_eq!(pair.events.set_snapshot(number), Err(Errno::Busy));
+    }
+    pair.trigger("first", "!hist:keys=x:v=y:onmax($v).snapshot()").unwrap();
+    pair.events.set_snapshot(1).unwrap();
+    let both = "hist:keys=x:w=y:onmax($w).snapshot():onchange($w).snapshot()";
+    assert_eq!(pair.trigger("second", both), Err(Errno::Busy));
+    pair.trigger("second", "hist:keys=x:w=y:onmax($w).snapshot()").unwrap();
 }
 
 /// A variable is set on one CPU and read on another, under the same key, once.
@@ -396,19 +431,13 @@ fn what_is_watched_is_kept_as_linux_shows_it() {
         "main"
     );
     assert!(text.contains(&expected), "{text}");
-    let cases: [(&str, &[&str]); 10] = [
+    let cases: [(&str, &[&str]); 9] = [
         (
             "hist:keys=key:ww=num:onmax(ww).save(num)",
             &["For onmax(x) or onchange(x), x must be a variable ^ww=num:onmax(ww).save(num)"],
         ),
         ("hist:keys=key:ww=num:onmax($no).save(num)", &["Couldn't find onmax or onchange variable ^no).save(num)"]),
         ("hist:keys=key:ww=num:onmax($ww).save(gone)", &["Couldn't create field variable ^gone)"]),
-        (
-            "hist:keys=key:ww=num:onmax($ww).save(num):onchange($ww).save(num)",
-            &[
-                "Can't have more than one save() action per hist ^hist:keys=key:ww=num:onmax($ww).save(num):onchange($ww).save(num)",
-            ],
-        ),
         ("hist:keys=key:onmatch(g.first).snapshot()", &["Handler doesn't support action ^snapshot()"]),
         ("hist:keys=key:onmatch(g.first).save(key)", &["Handler doesn't support action ^save(key)"]),
         ("hist:keys=key:onmatch(g.gone).trace(aa,key)", &["Invalid subsystem or event name ^gone).trace(aa,key)"]),
@@ -422,6 +451,9 @@ fn what_is_watched_is_kept_as_linux_shows_it() {
     for (text, expected) in cases {
         assert_eq!(pair.refused("first", text), expected, "{text}");
     }
+    let twice = "hist:keys=key:ww=num:onmax($ww).save(num):onchange($ww).save(num)";
+    let problem = format!("Can't have more than one save() action per hist ^{twice}");
+    assert_eq!(pair.refused_with("first", twice, Errno::Exists), [problem]);
 }
 
 /// A stack can be a variable, a parameter, a field of a synthetic event and a key of its histogram.
