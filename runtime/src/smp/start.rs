@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::asm::{self, barrier};
+use aarch64_kprobes::embedding::{self, EmbeddingError};
 use device_tree::{Cpu, Hardware, Start};
 use heapless::Vec;
 use spin::Once;
@@ -68,7 +69,8 @@ const FAILED: u8 = 3;
 const TIMED_OUT: u8 = 4;
 
 static STATES: PerCpu<AtomicU8> = PerCpu::new([const { AtomicU8::new(OFF) }; MAX_CPUS]);
-static FAILURES: PerCpu<Once<InterruptError>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
+static FAILURES: PerCpu<Once<StartError>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
+static MISTAKES: PerCpu<Once<EmbeddingError>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
 static CPUS: Once<Cpus> = Once::new();
 static POSSIBLE: AtomicUsize = AtomicUsize::new(1);
 
@@ -96,6 +98,8 @@ pub enum StartError {
     Silent,
     /// It has come, but cannot take interrupts.
     Interrupts(InterruptError),
+    /// It has come, but no probe can be hit on it.
+    Embedding(&'static EmbeddingError),
 }
 
 impl fmt::Display for StartError {
@@ -108,6 +112,7 @@ impl fmt::Display for StartError {
             Self::OutOfMemory => f.write_str("there is no memory for its stacks"),
             Self::Silent => write!(f, "it was started, but did not report within {} s", PATIENCE.as_secs()),
             Self::Interrupts(error) => write!(f, "it cannot take interrupts: {error}"),
+            Self::Embedding(error) => write!(f, "no probe can be hit on it: {error}"),
         }
     }
 }
@@ -235,7 +240,13 @@ fn wait_for(number: usize) -> Result<(), StartError> {
         }
         core::hint::spin_loop();
     }
-    FAILURES.of(number).get().map_or(Ok(()), |error| Err(StartError::Interrupts(*error)))
+    FAILURES.of(number).get().map_or(Ok(()), |error| Err(*error))
+}
+
+/// Prepares this CPU, whose number is `cpu`, for interrupts and for hits.
+fn prepare(cpu: usize) -> Result<(), StartError> {
+    interrupt::initialize_cpu().and_then(|()| time::initialize_cpu()).map_err(StartError::Interrupts)?;
+    embedding::check().map_err(|mistake| StartError::Embedding(MISTAKES.of(cpu).call_once(|| mistake)))
 }
 
 /// The first Rust code of a CPU that was started. It runs with interrupts masked, on its stack, at link addresses.
@@ -249,7 +260,7 @@ extern "C" fn runtime_boot_secondary(cpu: usize) -> ! {
     // SAFETY: boot.S passes this CPU's number, this is its first Rust code, and it runs on the stack that `start`
     // allocated for it.
     unsafe { task::adopt_cpu(cpu) };
-    let outcome = interrupt::initialize_cpu().and_then(|()| time::initialize_cpu());
+    let outcome = prepare(cpu);
     if let Err(error) = outcome {
         FAILURES.of(cpu).call_once(|| error);
     }
