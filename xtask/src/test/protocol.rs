@@ -2,10 +2,7 @@
 //! test, `thorough NAME` one way, tests and results the other. The image may be broken in any way, so all other output
 //! is skipped.
 
-use super::{
-    report::Outcome,
-    select::{Demands, Trait},
-};
+use super::{report::Outcome, select::Demands};
 use crate::{
     console::{Event, stopped},
     conversation::TESTS_PROMPT,
@@ -171,8 +168,11 @@ impl Subject<Outcome> for Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::{Demands, Listing, Outcome, Reply, Subject, TESTS_PROMPT, Test, Trait, Trial};
-    use crate::console::{Console, Event};
+    use super::{Demands, Listing, Outcome, Reply, Subject, TESTS_PROMPT, Test, Trial};
+    use crate::{
+        console::{Console, Event},
+        test::select::Trait,
+    };
 
     /// Returns all replies to a stream of bytes.
     fn replies<T: PartialEq>(stream: &[u8], mut event: impl FnMut(Event) -> Reply<T>) -> Vec<Reply<T>> {
