@@ -170,7 +170,7 @@ fn an_image_that_was_moved_has_its_symbols_where_it_runs() {
         assert_eq!(copies(&moved), copies(&linked).into_iter().map(address).collect::<Vec<_>>());
     }
     let error = linked.moved_by((BASE + 0x10).wrapping_neg()).unwrap_err();
-    assert!(matches!(error, SymbolError::Inconsistent { .. }), "{error}");
+    assert!(matches!(error, SymbolError::Defect(Defect::Inconsistent { .. })), "{error}");
 }
 
 #[test]

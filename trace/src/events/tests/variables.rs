@@ -163,7 +163,7 @@ fn what_is_wrong_with_a_variable_is_logged_as_linux_logs_it() {
     let not_unique = "Variable name not unique, need to use fully qualified name (subsys.event.var) for variable ^v";
     assert_eq!(
         pair.refused("first", "hist:keys=y,x:w=$v"),
-        [format!("{not_unique}"), "Couldn't find variable ^v".into(), "Couldn't find field ^$v".into()]
+        [not_unique.to_string(), "Couldn't find variable ^v".into(), "Couldn't find field ^$v".into()]
     );
     pair.synthetic("late u64 lat");
     assert_eq!(
