@@ -524,8 +524,8 @@ impl Definition {
         Error { column: error.column + before + at, position: error.position + before + at, ..error }
     }
 
-    /// Whether the event can have a probe of the kind of `other`, if that is at a call and not at a return as this one,
-    /// or the reverse. As in Linux, `f` and `t` are probes of one kind.
+    /// Whether `other` may give its probe to the event of this definition, as far as the families decide. As in Linux,
+    /// `f` and `t` count as one family, and no probe joins a static or synthetic event.
     pub(crate) fn may_share_name(&self, other: &Self) -> bool {
         let family = |definition: &Self| match definition.family {
             Family::Tracepoint => Family::Fprobe,
