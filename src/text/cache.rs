@@ -97,20 +97,25 @@ const CTR_DIC: u64 = 1 << 29;
 #[cfg(target_os = "none")]
 static COMMON: AtomicU64 = AtomicU64::new(0);
 
-/// Has the maintenance fit the caches of this CPU, too.
+/// Has the maintenance fit the caches of this CPU, too. Called in a task, or before there are tasks.
 #[cfg(target_os = "none")]
+#[inline(always)] // It is not part of the closed region that this module is in.
 pub(crate) fn join() {
     let own = own_cache_type();
-    let join = |before| Some(if before == 0 { own } else { common(before, own) });
-    // It always succeeds: the closure returns no `None`.
-    let _ = COMMON.fetch_update(Relaxed, Relaxed, join);
+    let mut before = 0;
+    let mut joined = own;
+    while let Err(other) = COMMON.compare_exchange(before, joined, Relaxed, Relaxed) {
+        (before, joined) = (other, common(other, own));
+    }
 }
 
 /// Returns a value of CTR_EL0 that fits the caches of both: the smaller lines, and maintenance where one of them needs
 /// it.
 #[cfg(any(target_os = "none", test))]
+#[inline(always)]
 const fn common(one: u64, other: u64) -> u64 {
     const LINE: u64 = 0xf;
+    #[inline(always)]
     const fn smaller(one: u64, other: u64, field: u64) -> u64 {
         if one & field < other & field { one & field } else { other & field }
     }
@@ -131,6 +136,7 @@ fn cache_type() -> u64 {
 }
 
 #[cfg(target_os = "none")]
+#[inline(always)]
 fn own_cache_type() -> u64 {
     let value: u64;
     // SAFETY: reads an identification register.

@@ -63,6 +63,7 @@ impl TaskCalls {
     /// If a return probe was registered, [`nofault::read`] may be called for the 24 bytes from the virtual address
     /// `word` on.
     #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `embedding`"))]
+    #[inline(always)] // It is not part of the closed region that this module is in.
     pub(crate) unsafe fn is_list(word: usize) -> bool {
         // SAFETY: the contract of this function.
         unsafe { is_list(word, MAY_HAVE_CALLS.load(Relaxed)) }
@@ -162,6 +163,7 @@ const END: *mut Instance = (&raw const NO_CALL).cast::<Instance>().cast_mut();
 ///
 /// If `may_have_calls`, [`nofault::read`] may be called for the 24 bytes from the virtual address `word` on.
 #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `embedding`"))]
+#[inline(always)]
 unsafe fn is_list(word: usize, may_have_calls: bool) -> bool {
     if word == END.addr() {
         return true;
