@@ -285,7 +285,8 @@ impl fmt::Display for EmbeddingError {
             ),
             Self::NoGuardedMemory => f.write_str(
                 "`Platform::is_guarded` says that branch targets are checked in the text, but \
-                 `Platform::allocate_executable` returns no guarded memory, as the default never does: implement it",
+                 `Platform::allocate_executable` has returned no guarded memory: implement it, as the default has none, \
+                 or free memory",
             ),
             Self::ExecutableOutOfReach { address, text } => write!(
                 f,
@@ -354,6 +355,10 @@ pub(crate) fn check_executable(memory: usize) -> Result<(), EmbeddingError> {
 #[cfg(target_os = "none")]
 fn check_execution(memory: usize) -> Result<(), EmbeddingError> {
     check_reach(memory, &crate::kernel::text())?;
+    // Where nothing is mapped, the maintenance of the caches would fault.
+    // SAFETY: by the contract of `allocate_executable` there is memory, and no device register.
+    unsafe { crate::exception::nofault::read::<u32>(memory) }
+        .map_err(|fault| EmbeddingError::NotExecutable { address: memory, syndrome: fault.syndrome })?;
     target::check_alias_of(memory)?;
     crate::text::write(&[crate::text::Words { address: memory, words: [BTI_C, RET] }]);
     // SAFETY: the alias through which `write` has stored both instructions was found to be of this memory, and the
@@ -460,16 +465,19 @@ mod target {
         super::check_names(event::all())?;
         // Before anything that may take an exception: the vector of the engine is for this state.
         check_state()?;
-        check_cpu()?;
-        crate::text::cache::join();
-        if !this_cpu::join() {
-            return Err(EmbeddingError::LateCpuWithoutAtomics);
-        }
+        // A breakpoint finds the state of the CPU only if there is a watchpoint.
+        check_register(read_register())?;
         if !nofault::receives_exceptions() {
             let vectors: usize;
             // SAFETY: reads a register.
             unsafe { asm!("mrs {}, vbar_el1", out(reg) vectors, options(nomem, nostack, preserves_flags)) };
             return Err(EmbeddingError::NoVector { vectors });
+        }
+        // Masked, so that the task stays on this CPU, and TPIDR_EL1 leads to what is this CPU's.
+        interrupts::with_masked(check_cpu)?;
+        crate::text::cache::join();
+        if !this_cpu::join() {
+            return Err(EmbeddingError::LateCpuWithoutAtomics);
         }
         let text = kernel::text();
         for address in [text.start, text.end - 4] {
@@ -510,27 +518,31 @@ mod target {
         super::check_state(level, sp_sel, hcr)
     }
 
-    /// Checks that TPIDR_EL1 leads to the state of a CPU, and to the calls of a task.
-    fn check_cpu() -> Result<(), EmbeddingError> {
+    fn read_register() -> usize {
         let register: usize;
         // SAFETY: reads a register.
         unsafe { asm!("mrs {}, tpidr_el1", out(reg) register, options(nomem, nostack, preserves_flags)) };
+        register
+    }
+
+    /// Checks that `register`, the value of TPIDR_EL1, can lead to the state of a CPU. Returns where its address is.
+    fn check_register(register: usize) -> Result<usize, EmbeddingError> {
         let address = register.wrapping_add(kernel::cpu_offset().into());
-        if register == 0 || !address.is_multiple_of(8) {
-            return Err(EmbeddingError::NoContext { register });
-        }
-        // Masked, so that the task does not move to another CPU between the two reads.
-        let (word, mpidr) = interrupts::with_masked(|| {
-            // SAFETY: TPIDR_EL1 belongs to the engine by the contract of `Context` and `Platform`: it leads to memory or
-            // to no mapping. A kernel keeps no device register at such an address. If its vectors do not lead to the
-            // engine, it stops at the exception.
-            let word = unsafe { nofault::read::<u64>(address) };
-            let mpidr: u64;
-            // SAFETY: reads a register.
-            unsafe { asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) };
-            (word, mpidr)
-        });
-        let word = word.map_err(|_| EmbeddingError::NoContext { register })? as usize;
+        let is_set = register != 0 && address.is_multiple_of(8);
+        if is_set { Ok(address) } else { Err(EmbeddingError::NoContext { register }) }
+    }
+
+    /// Checks that TPIDR_EL1 leads to the state of this CPU, and to the calls of a task. Called with interrupts masked.
+    fn check_cpu() -> Result<(), EmbeddingError> {
+        let register = read_register();
+        let address = check_register(register)?;
+        // SAFETY: TPIDR_EL1 belongs to the engine by the contract of `Context` and `Platform`: it leads to memory or to
+        // no mapping. A kernel keeps no device register at such an address.
+        let word =
+            unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
+        let mpidr: u64;
+        // SAFETY: reads a register.
+        unsafe { asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) };
         let is_state = |&number: &usize| core::ptr::from_ref(CpuState::of(number)).addr() == word;
         let number = (0..kernel::cpus()).find(is_state).ok_or(EmbeddingError::NotCpuState { address, word })?;
         CpuState::of(number)
@@ -541,7 +553,8 @@ mod target {
         let word =
             unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
         // SAFETY: if a return probe was registered, this check has passed on the CPU that registered it, so the platform
-        // gives the offset of a `TaskCalls`, whose word is the address of an instance or of `END`.
+        // gives the offset of a `TaskCalls`. Its word is the address of an instance or of `END`; or, if the task was made
+        // without `TaskCalls::new`, what a kernel may leave in memory, which is not the address of a device register.
         if unsafe { TaskCalls::is_list(word) } { Ok(()) } else { Err(EmbeddingError::NotTaskCalls { address, word }) }
     }
 

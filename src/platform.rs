@@ -187,8 +187,8 @@ pub unsafe trait Platform {
     }
 
     /// Maps `length` bytes of fresh memory, executable and not writable, and guarded if `guarded` is set. Returns their
-    /// virtual address, which is a multiple of 4096, at most 128 MiB from an end of the text; or `None` if there is no memory, or if `length` is not a multiple
-    /// of 4096. The memory is never unmapped.
+    /// virtual address, which is a multiple of 4096, at most 128 MiB from an end of the text; or `None` if there is no
+    /// memory, or if `length` is not a multiple of 4096. The memory is never unmapped.
     ///
     /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded: it returns no
     /// guarded memory. A kernel for which [`is_guarded`](Self::is_guarded) is true implements this function.
@@ -206,9 +206,9 @@ pub unsafe trait Platform {
     /// with all of PSTATE.DAIF masked in code that cannot be probed. (With PSTATE.D clear, a watched access would call a
     /// handler, and its code may be half written.) Each CPU executes a context synchronization event before it clears
     /// PSTATE.D and resumes. What a CPU has stored before it is held is visible to `action`, and what `action` has stored
-    /// is visible to the CPU when it resumes: it says that it is held by a store-release, and waits by a load-acquire
-    /// for a store-release at the end. The engine calls this from tasks, with interrupts unmasked. Several tasks may call it at
-    /// the same time; the later one waits until the action of the earlier one is over.
+    /// is visible to the CPU when it resumes. So a CPU reports with a store-release that it is held, and waits with
+    /// load-acquires for a store-release at the end. The engine calls this from tasks, with interrupts unmasked. Several
+    /// tasks may call it at the same time; the later one waits until the action of the earlier one is over.
     ///
     /// The default assumes that there is no other CPU.
     fn hold_cpus(action: &mut dyn FnMut()) {

@@ -468,6 +468,6 @@ kprobes_follow_unusual:
 
     .popsection
 
-// Nothing: its flags make the memory that `kprobes.x` reserves under this name executable.
+// An empty section. Its flags make the memory that `kprobes.x` reserves under this name executable.
     .pushsection .kprobes.pool, "ax", %nobits
     .popsection

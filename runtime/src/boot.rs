@@ -3,6 +3,7 @@
 use core::fmt;
 
 use aarch64_cpu::registers::{MPIDR_EL1, Readable, TPIDRRO_EL0, Writeable};
+use aarch64_kprobes::embedding;
 use device_tree::{AFFINITY, DeviceTreeError, Hardware};
 
 use crate::broadcom::{self, watchdog};
@@ -120,6 +121,10 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     network::initialize(&mut devices, |error| println!("a network card is ignored: {error}"));
     recording::initialize(&mut devices, |error| println!("the channel to the host is ignored: {error}"));
     drop(devices);
+    // The first probe reports the mistake again. Here, this CPU joins the others before one of them is started.
+    if let Err(mistake) = embedding::check() {
+        println!("no probe can be hit: {mistake}");
+    }
     smp::start_others(&hardware);
     task::start("main", runtime_main)
 }

@@ -261,8 +261,9 @@ pub fn all() -> impl Iterator<Item = &'static Event> + Clone {
         safe static __kprobes_events_end: isize;
     }
     let (start, end) = (&raw const __kprobes_events_start, &raw const __kprobes_events_end);
+    let count = (end.addr() - start.addr()) / size_of::<isize>();
     // SAFETY: `kprobes.x` has the section `.kprobes.events` between the two, and `event!` alone puts words there.
-    let distances = unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) };
+    let distances = unsafe { core::slice::from_raw_parts(start, count) };
     distances.iter().map(|distance| {
         let event = site::target(distance) as *const Event;
         // SAFETY: `event!` puts the distance to a static there.

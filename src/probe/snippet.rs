@@ -182,10 +182,18 @@ impl Snippet {
     /// Returns whether the CPUs can add to a word in memory by one instruction (FEAT_LSE).
     ///
     /// If they can, words that a snippet changes with interrupts unmasked must only be changed by such instructions, by
-    /// all code. If they cannot, interrupts are masked in all snippets.
+    /// all code. If they cannot, interrupts are masked in all snippets. The answer is the same from the first call on: a
+    /// CPU that starts later and cannot is refused by [`embedding::check`](crate::embedding::check).
     #[must_use]
     pub fn has_atomics() -> bool {
         this_cpu::has_atomics()
+    }
+
+    /// Returns what [`has_atomics`](Self::has_atomics) would return now, for a user who asks. It may change until the
+    /// first snippet is made.
+    #[must_use]
+    pub fn would_have_atomics() -> bool {
+        this_cpu::would_have_atomics()
     }
 
     /// Makes a snippet of `steps`. Interrupts are masked in all of it if `is_masked` is set, or if there are no

@@ -97,7 +97,7 @@ const CTR_DIC: u64 = 1 << 29;
 #[cfg(target_os = "none")]
 static COMMON: AtomicU64 = AtomicU64::new(0);
 
-/// Has the maintenance fit the caches of this CPU, too. Called in a task, or before there are tasks.
+/// Makes the maintenance cover the caches of this CPU. Called in a task, or before there are tasks.
 #[cfg(target_os = "none")]
 #[inline(always)] // It is not part of the closed region that this module is in.
 pub(crate) fn join() {
@@ -107,6 +107,9 @@ pub(crate) fn join() {
     while let Err(other) = COMMON.compare_exchange(before, joined, Relaxed, Relaxed) {
         (before, joined) = (other, common(other, own));
     }
+    // Maintenance that came before may have left out what only this CPU has.
+    // SAFETY: invalidating loses nothing, because instruction caches are never written back.
+    unsafe { core::arch::asm!("ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
 }
 
 /// Returns a value of CTR_EL0 that fits the caches of both: the smaller lines, and maintenance where one of them needs

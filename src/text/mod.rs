@@ -90,7 +90,7 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
                     unsafe { first.add(index).write_volatile(word.to_le()) };
                 }
             }
-            // SAFETY: the loop above has just written the words there, so they are mapped.
+            // SAFETY: the loop above has just written the words there, so they are mapped. Interrupts are masked below.
             unsafe { cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1))) };
         };
         // Masked, because an alias belongs to one CPU, and because the task must stay there until the barriers have
@@ -98,7 +98,7 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
         interrupts::with_masked(|| {
             kernel::with_writable(page, PAGE, &mut fill);
             // SAFETY: the addresses lie in the text, as `probe::check` or `embedding` has found, or in memory from
-            // `Platform::allocate_executable`.
+            // `Platform::allocate_executable`. Interrupts are masked.
             unsafe { cache::invalidate_instructions(addresses()) };
         });
         rest = others;

@@ -50,7 +50,8 @@ pub struct Body {
     pub successors: BTreeMap<u64, Vec<u64>>,
 }
 
-/// Reads the function around the virtual address `entry`, from there, with these answers about those that it calls. `None` if no symbol says where it ends.
+/// Reads the function around the virtual address `entry`, from there, with these answers about those that it calls.
+/// `None` if no symbol says where it ends.
 pub fn scan(executable: &Executable, callees: &Returning<'_>, entry: u64) -> Option<Body> {
     let range = executable.function(entry)?.range.clone();
     let declared = callees.declared_frame(entry);

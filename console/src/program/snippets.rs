@@ -105,7 +105,7 @@ impl Snippets {
         let (operand, is_masked) = (found.operand.take(), found.is_masked);
         let steps = found.steps(&shared.program.code, &mut shared.store, &mut cells)?;
         // SAFETY: the steps access only memory of `shared.store`, which outlives the probes, and add to words of the
-        // engine that the store owns. `has_atomics` told the compiler which instructions this CPU has.
+        // engine that the store owns. `has_atomics` told the compiler which instructions the CPUs have.
         let snippet = unsafe { Snippet::new(&steps, is_masked) };
         Ok(snippet.ok().map(|snippet| (snippet, operand)))
     }

@@ -18,7 +18,7 @@ pub(super) fn show() -> Result<(), Failure> {
     println!("  version: aarch64-kprobes {}", env!("CARGO_PKG_VERSION"));
     println!("  CPUs: {} of {} run", host::running_cpus(), host::cpus());
     println!("  tasks: {}", yes(host().spawn().is_some()));
-    println!("  atomic instructions (FEAT_LSE): {}", yes(Snippet::has_atomics()));
+    println!("  atomic instructions (FEAT_LSE): {}", yes(Snippet::would_have_atomics()));
     let mut own = Text::default();
     // A text is incomplete only if there is no memory for it.
     let _ = host().write_features(&mut own);

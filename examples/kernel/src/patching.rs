@@ -43,8 +43,8 @@ pub fn hold_others(action: &mut dyn FnMut()) {
     }
     cpu::masked(|| {
         interrupts::interrupt_others(interrupts::HOLD);
-        // No CPU starts now: `main`, which begins after that, places the first probe. Acquire: what the CPUs did before
-        // they came is visible, the pcs of tasks included.
+        // No CPU starts now: `main` places the first probe, and begins when all CPUs have started. Acquire: what the
+        // CPUs did before they came is visible, the pcs of tasks included.
         while WAITING.load(Ordering::Acquire) < STARTED.load(Ordering::Relaxed) - 1 {
             spin_loop();
         }

@@ -264,8 +264,10 @@ extern "C" fn runtime_boot_secondary(cpu: usize) -> ! {
     if let Err(error) = outcome {
         FAILURES.of(cpu).call_once(|| error);
     }
-    // SAFETY: `adopt_cpu` has led TPIDR_EL1 to a task with the address of this CPU's state.
-    unsafe { aarch64_kprobes::probe::initialize_cpu() };
+    if outcome.is_ok() {
+        // SAFETY: `adopt_cpu` has led TPIDR_EL1 to a task with the address of this CPU's state, which was checked.
+        unsafe { aarch64_kprobes::probe::initialize_cpu() };
+    }
     let next = if outcome.is_ok() { RUNNING } else { FAILED };
     if state.compare_exchange(STARTING, next, Ordering::Release, Ordering::Relaxed).is_err() || outcome.is_err() {
         machine::park();

@@ -37,7 +37,7 @@ impl TaskCalls {
     ///
     /// # Safety
     ///
-    /// `self` is the list of this CPU, and interrupts are masked. The calls of `from` are in it. Neither task runs on
+    /// `self` is the list of this CPU, and all of PSTATE.DAIF is masked. The calls of `from` are in it. Neither task runs on
     /// another CPU, and the scheduler orders what a task does on one CPU before what it does on the next.
     ///
     /// The caller changes to the stack of `to` next. No function that a return probe may follow is entered or left

@@ -89,7 +89,21 @@ pub(crate) fn has_atomics() -> bool {
     decide(if implements_atomics() { USED } else { UNUSED }) == USED
 }
 
-/// Has generated code fit this CPU, too. Returns false if there may already be code that does not.
+/// Returns what [`has_atomics`] would return now, and decides nothing.
+#[cfg(target_os = "none")]
+pub(crate) fn would_have_atomics() -> bool {
+    match ATOMICS.load(Relaxed) {
+        0 => implements_atomics(),
+        decided => decided == USED,
+    }
+}
+
+#[cfg(not(target_os = "none"))]
+pub(crate) fn would_have_atomics() -> bool {
+    has_atomics()
+}
+
+/// Makes generated code run on this CPU, too. Returns false if there may already be code that does not.
 #[cfg(target_os = "none")]
 pub(crate) fn join() -> bool {
     implements_atomics() || decide(UNUSED) == UNUSED
