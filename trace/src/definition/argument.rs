@@ -109,8 +109,8 @@ pub(super) fn check_all(tokens: &[Token<'_>], place_kind: PlaceKind) -> Result<(
     Ok(())
 }
 
-/// Parses the argument `token`, which follows `others`, of a probe of this family at such a place. Also returns the number of
-/// characters before the expression in `token`.
+/// Parses the argument `token`, which follows `others`, of a probe of this family at such a place. Also returns the
+/// number of characters before the expression in `token`.
 pub(super) fn parse(
     token: Token<'_>,
     family: Family,

@@ -24,7 +24,7 @@ pub enum Form {
 ///
 /// Dropping it unregisters it; after that, nothing uses its recorder and its insertion any more. When
 /// [`synchronize`](Self::synchronize) returns, every hit is over that was being handled on any CPU when it was called:
-/// plans that such hits use are freed after it. The offsets, if there are any, are those of the
+/// plans that such hits use are freed after it. Hits that begin later see what the caller had stored. The offsets, if there are any, are those of the
 /// [`ContextLayout`](crate::context::ContextLayout): stubs load from them.
 pub unsafe trait RegisteredProbe: Sized {
     /// Why a probe is refused.
@@ -62,7 +62,7 @@ pub unsafe trait RegisteredProbe: Sized {
     /// handler. In a new probe it is enabled.
     fn set_snippet_enabled(&self, enabled: bool);
 
-    /// Waits until all hits that are being handled are over.
+    /// Waits until all hits that are being handled are over. Hits that begin later see what the caller has stored.
     fn synchronize();
 
     /// Returns where the kernel keeps the values that stubs record; `None` if there are no stubs.

@@ -665,7 +665,8 @@ impl TryClone for Definition {
     }
 }
 
-/// The parameters with defaults filled in, in a form that can be typed again.
+/// The parameters with defaults filled in, as Linux shows them. They can be typed again, but for a variable of a time,
+/// after which Linux shows `.usecs`.
 impl fmt::Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comma = |number| if number > 0 { "," } else { "" };

@@ -276,7 +276,7 @@ impl<'a> Targets<'a> {
             let (name, demands) = ("bench::cases".into(), Demands::default());
             let candidate = Candidate::talk(index, name, demands, arguments, Ok(subject), self.patience(named));
             // With one CPU, configurations that differ only in the number of CPUs are one machine, so a thorough run
-            // needs only the first. One that is not asked for, or is large, may not run, and stands for no other.
+            // needs only the first. A candidate that is not asked for, or is large, may not run, so it cannot stand for another.
             let may_run = self.wanted.has(&self.full_name(&candidate)) && !named.configuration.is_large;
             if !(may_run && machines.contains(&machine)) {
                 candidates.push(candidate.with(Load::OneCpu));

@@ -221,20 +221,20 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
 
     #[inline(always)]
     fn cpu(&self) -> usize {
-        // SAFETY: clauses run at hits, accesses and samples, and in tasks, all of which find correct offsets: a probe
-        // could be hit there (# Safety of `ContextLayout`).
+        // SAFETY: clauses run at hits, watched accesses and samples, and in tasks, all of which find correct offsets
+        // (# Safety of `ContextLayout`).
         unsafe { Context::cpu_here() }
     }
 
     #[inline(always)]
     fn task(&self) -> u64 {
-        // SAFETY: a clause runs where a probe could be hit, as `cpu` says.
+        // SAFETY: a clause runs where the offsets are correct, as `cpu` says.
         unsafe { Context::here() }.task
     }
 
     #[inline(always)]
     fn comm(&self) -> [u8; 16] {
-        // SAFETY: a clause runs where a probe could be hit, as `cpu` says.
+        // SAFETY: a clause runs where the offsets are correct, as `cpu` says.
         *unsafe { Context::here() }.name_bytes()
     }
 
