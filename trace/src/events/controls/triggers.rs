@@ -202,6 +202,10 @@ impl<P: RegisteredProbe> Events<P> {
         let takes_snapshots = request.kind.takes_snapshots();
         let (mut clock, mut named) = (None, None);
         if let TriggerKind::Histogram(definition) = &request.kind {
+            // As in Linux, a histogram that another event shares has its actions created again.
+            if definition.snapshots() > 1 || definition.snapshots() > 0 && self.has_conditional_snapshot() {
+                return Err(Errno::Busy);
+            }
             clock = definition.clock();
             named = self.find_like(definition).map_err(|error| {
                 let parameter = |name: &str| fallible::format(format_args!("name={name}")).ok();
@@ -210,11 +214,6 @@ impl<P: RegisteredProbe> Events<P> {
                     parameter.zip(logged(text).ok()).and_then(|(parameter, line)| line.find(parameter.as_str()));
                 self.refuse_histogram(name, text, &histogram::Error { column: column.unwrap_or(0), ..error })
             })?;
-        }
-        if let (TriggerKind::Histogram(definition), None) = (&request.kind, &named)
-            && (definition.snapshots() > 1 || definition.snapshots() > 0 && self.has_conditional_snapshot())
-        {
-            return Err(Errno::Busy);
         }
         let resources = Resources { named: named.as_ref(), ..self.resources() };
         draft.get_mut(name)?.set_trigger(request, resources, target).map_err(|error| match error {

@@ -185,6 +185,12 @@ fn only_one_action_takes_snapshots() {
     let both = "hist:keys=x:w=y:onmax($w).snapshot():onchange($w).snapshot()";
     assert_eq!(pair.trigger("second", both), Err(Errno::Busy));
     pair.trigger("second", "hist:keys=x:w=y:onmax($w).snapshot()").unwrap();
+    pair.trigger("second", "!hist:keys=x:w=y:onmax($w).snapshot()").unwrap();
+    let named = "hist:name=shared:keys=x:w=y:onmax($w).snapshot()";
+    pair.trigger("first", named).unwrap();
+    assert_eq!(pair.trigger("second", named), Err(Errno::Busy), "a shared histogram counts twice");
+    let other = "hist:name=shared:keys=y:w=y:onmax($w).snapshot()";
+    assert_eq!(pair.trigger("second", other), Err(Errno::Busy), "the name is compared later");
 }
 
 /// A variable is set on one CPU and read on another, under the same key, once.
