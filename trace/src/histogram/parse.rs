@@ -66,8 +66,8 @@ pub struct Definition {
     /// Whether the histogram only keeps a field for a trigger of another event. It is removed together with that
     /// trigger.
     pub(crate) is_automatic: bool,
-    /// The clock that the parameters name.
-    pub(super) clock: Option<TraceClock>,
+    /// The clock that the parameters name; if there is no such clock, the column of its name.
+    pub(super) clock: Result<Option<TraceClock>, u32>,
     /// What to do with the histogram if it exists already.
     pub command: Option<Command>,
 }
@@ -354,11 +354,12 @@ impl Definition {
         let actions = fallible::collect_results(actions)?;
         let (references, Added { fields, kept }) = (parser.references, added);
         let has_times = text.contains("common_timestamp");
-        // As in Linux, only the time needs a clock, which is set last.
-        let clock = clock
-            .filter(|_| has_times)
-            .map(|clock| TraceClock::find(clock.text).ok_or_else(|| all.error_about(Problem::Clock, clock.text)));
-        let clock = clock.transpose()?;
+        // As in Linux, only the time needs a clock.
+        let clock = clock.filter(|_| has_times).map(|clock| {
+            let column = || all.error_about(Problem::Clock, clock.text).column as u32;
+            TraceClock::find(clock.text).ok_or_else(column)
+        });
+        let clock = clock.transpose();
         let values = sums;
         let name = name_of_it.map(fallible::copy).transpose()?;
         Ok(Some(Self {
@@ -386,9 +387,14 @@ impl Definition {
     }
 
     /// Returns the clock that the records must have; `None` if the definition does not use the time.
-    #[must_use]
-    pub fn clock(&self) -> Option<TraceClock> {
-        self.has_times.then(|| self.clock.unwrap_or(TraceClock::Global))
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no clock of the name in the parameters. As in Linux, this matters only to a new histogram.
+    pub fn clock(&self) -> Result<Option<TraceClock>, Error> {
+        let error = |column| Error { problem: Problem::Clock, column: column as usize, before: None };
+        let clock = self.clock.map_err(error)?.unwrap_or(TraceClock::Global);
+        Ok(self.has_times.then_some(clock))
     }
 
     /// Whether other CPUs need what one CPU counts: the definition has variables, references, actions or expressions.
@@ -696,7 +702,7 @@ impl fmt::Display for Definition {
             f.write_str(if sort.descending { ".descending" } else { "" })?;
         }
         write!(f, ":size={}", self.size)?;
-        if let Some(clock) = self.clock() {
+        if let Ok(Some(clock)) = self.clock() {
             write!(f, ":clock={}", clock.name())?;
         }
         f.write_str(if self.no_hits { ":nohitcount" } else { "" })?;

@@ -200,7 +200,7 @@ impl<P: RegisteredProbe> Events<P> {
         let mut draft = self.draft()?;
         let target = self.target(&mut draft, &request.kind)?;
         let takes_snapshots = request.kind.takes_snapshots();
-        let (mut clock, mut named) = (None, None);
+        let (mut clock, mut named) = (Ok(None), None);
         if let TriggerKind::Histogram(definition) = &request.kind {
             // As in Linux, a histogram that another event shares has its actions created again.
             if definition.snapshots() > 1 || definition.snapshots() > 0 && self.has_conditional_snapshot() {
@@ -223,6 +223,7 @@ impl<P: RegisteredProbe> Events<P> {
                 self.refuse_histogram(name, text, &histogram::Error { problem, column: 0, before: None })
             }
         })?;
+        let clock = clock.map_err(|error| self.refuse_histogram(name, text, &error))?;
         draft.retarget();
         self.commit(draft)?;
         if let Some(clock) = clock {

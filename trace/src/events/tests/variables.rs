@@ -172,6 +172,30 @@ fn what_is_wrong_with_a_variable_is_logged_as_linux_logs_it() {
     );
 }
 
+/// As in Linux, only a new histogram needs the clock, which is set after all other checks.
+#[test]
+fn an_unknown_clock_is_refused_last() {
+    const EXISTS: &str = "Hist trigger already exists";
+    let mut pair = pair();
+    let unknown = "hist:keys=common_timestamp:clock=no";
+    assert_eq!(pair.refused("first", unknown), ["Couldn't set trace_clock ^no"]);
+    assert_eq!(pair.refused("first", &format!("{unknown}:pause")), ["Couldn't set trace_clock ^no:pause"]);
+    pair.events.settings(("g", "first")).into_iter().for_each(|settings| assert!(settings.triggers().is_empty()));
+    pair.refused_with("first", &format!("{unknown}:clear"), Errno::NotFound);
+    pair.trigger("first", &format!("!{unknown}")).unwrap();
+    pair.trigger("first", "hist:keys=common_timestamp").unwrap();
+    let exists = pair.refused_with("first", unknown, Errno::Exists);
+    assert!(exists[0].starts_with(EXISTS), "{exists:?}");
+    for command in ["pause", "cont", "clear"] {
+        pair.trigger("first", &format!("{unknown}:{command}")).unwrap();
+    }
+    pair.trigger("first", &format!("!{unknown}")).unwrap();
+    assert!(pair.events.settings(("g", "first")).unwrap().triggers().is_empty());
+    pair.trigger("first", "hist:name=shared:keys=common_timestamp").unwrap();
+    let mismatch = pair.refused("second", "hist:name=shared:keys=common_timestamp,x:clock=no");
+    assert!(mismatch[0].starts_with("Named hist trigger doesn't match"), "{mismatch:?}");
+}
+
 #[test]
 fn only_one_action_takes_snapshots() {
     let mut pair = pair();
