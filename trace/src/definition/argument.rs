@@ -76,6 +76,18 @@ impl Argument {
         let expression = Expression { origin: Origin::Arguments, reads: Vec::new(), operations: 1 };
         Ok(Self { name: String::new(), text: fallible::copy(ALL)?, expression, kind: Type::DEFAULT })
     }
+
+    /// Returns the number of characters of the text before the place to which Linux points after it parsed the
+    /// argument.
+    pub(crate) fn inside(&self) -> usize {
+        inside(&self.text, &self.expression)
+    }
+}
+
+/// Returns the number of bytes before the place to which Linux points after it parsed an argument with this `text`: the
+/// inside of the outermost read, or the start if there is none. Only ASCII precedes the place.
+fn inside(text: &str, expression: &Expression) -> usize {
+    text.find('(').filter(|_| !expression.reads.is_empty()).map_or(0, |open| open + 1)
 }
 
 impl fmt::Display for Argument {
@@ -194,8 +206,7 @@ fn parse_typed(
         Origin::Argument(_) => place_kind == PlaceKind::Tracepoint,
         _ => false,
     };
-    // At this point Linux has parsed as far as the inside of the outermost read.
-    let inside = source.text.find('(').filter(|_| is_memory).map_or(source, |open| source.skip(open + 1));
+    let inside = source.skip(inside(source.text, &expression));
     let deep = |_: ()| inside.error(Problem::TooDeep);
     match base {
         Base::SymbolString if constant || is_literal && !is_field => return Err(at.error(Problem::SymbolText)),

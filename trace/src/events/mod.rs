@@ -190,7 +190,7 @@ impl<P: RegisteredProbe> Events<P> {
         for (number, argument) in definition.arguments.iter().enumerate() {
             bytes += argument.bytes();
             if bytes > BYTES_MAX {
-                return Err(definition.error_in(number, 0, Problem::TooBig, None));
+                return Err(definition.error_in(number, argument.inside(), Problem::TooBig, None));
             }
         }
         let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));

@@ -603,11 +603,11 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_eq!(behind.iter().next().unwrap().address(), 0x1010);
     assert!(reason("p:x f+6", "    ^", Problem::Refused).contains("multiple of 4"));
     assert_tried!(reason("p:x f+12", "    ^", Problem::Refused), "refused");
-    // As in Linux, arguments have 3072 bytes at most.
+    // As in Linux, arguments have 3072 bytes at most. The caret points to the inside of the outermost read.
     let large =
         |count| (0..count).fold(String::from("p:x f"), |line, number| format!("{line} a{number}=+0(%x0):u64[64]"));
     define(&mut events(), &large(6)).unwrap();
-    let caret = format!("{:>1$}", "^", large(6).len() + " a6=^".len());
+    let caret = format!("{:>1$}", "^", large(6).len() + " a6=+0(^".len());
     assert_tried!(reason(&large(8), &caret, Problem::TooBig), "");
     assert_eq!(Problem::TooBig.errno(), Errno::TooLong);
 }
