@@ -18,7 +18,7 @@ use core::fmt;
 
 use fallible::{Arc, OutOfMemory};
 
-use super::parse::{Fragment, Modifier, parse_modifier};
+use super::parse::{CPU, Fragment, Modifier, parse_modifier};
 use super::{Error, Histogram, Problem, STACK_DEPTH, TEXT_WORDS, words_of_text};
 use crate::clock::Clock;
 use crate::definition::number;
@@ -140,26 +140,36 @@ pub(crate) enum Form {
 /// The value as Linux shows it in a trigger.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)?;
-        match (self.form, self.modifier) {
-            (Form::Field, Some(modifier)) => write!(f, "{modifier}"),
-            _ => Ok(()),
-        }
+        let is_cpu = match &self.content {
+            Content::Number(ops) => self.form == Form::Field && matches!(ops[..], [Op::Number(Number::Cpu)]),
+            _ => false,
+        };
+        self.write(if is_cpu { CPU } else { &self.name }, f)
     }
 }
 
-/// A value inside a larger expression. There Linux appends the unit of a time even to an expression.
+/// A value inside a larger expression. There Linux writes the name of the CPU as it was typed, and appends the unit of
+/// a time even to an expression.
 struct AsOperand<'a>(&'a Value);
 
 impl fmt::Display for AsOperand<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        self.0.write(&self.0.name, f)?;
         let is_computed = self.0.form == Form::Computed;
         f.write_str(if is_computed && self.0.is_in_microseconds { ".usecs" } else { "" })
     }
 }
 
 impl Value {
+    /// Writes the value under this name, with its modifier.
+    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name)?;
+        match (self.form, self.modifier) {
+            (Form::Field, Some(modifier)) => write!(f, "{modifier}"),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn try_clone(&self) -> Result<Self, OutOfMemory> {
         let content = match &self.content {
             Content::Number(ops) => Content::Number(fallible::collect(ops.iter().copied())?),
@@ -544,9 +554,9 @@ impl<'a> Parser<'a> {
                     None => return Err(self.error(Problem::FieldNotFound, field.text)),
                 },
             },
-            (None, "cpu" | "common_cpu") => {
+            (None, name @ ("cpu" | "CPU" | CPU)) => {
                 let kind = ValueType::new("unsigned int", 4)?;
-                number("common_cpu", kind, Number::Cpu)?
+                number(name, kind, Number::Cpu)?
             }
             (None, "comm") => other(
                 "comm",

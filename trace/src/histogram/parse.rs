@@ -40,7 +40,7 @@ const SIZE_MIN: u32 = 128;
 const SIZE_MAX: u32 = 131_072;
 const HITS: &str = "hitcount";
 /// The name that the text of a trigger has for the number of the CPU.
-const CPU: &str = "common_cpu";
+pub(super) const CPU: &str = "common_cpu";
 
 /// The definition of a histogram: what it counts, and how that is shown.
 #[derive(Debug)]

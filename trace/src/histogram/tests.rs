@@ -100,13 +100,17 @@ fn keys_are_shown_as_their_modifiers_say() {
     );
 }
 
-/// The key is shown under the name with which it was typed.
+/// The CPU is shown under the name with which it was typed.
 #[test]
-fn a_cpu_is_a_key() {
+fn a_cpu_is_a_key_and_a_value() {
     for name in ["cpu", "CPU", "common_cpu"] {
         assert_eq!(
             entries(&format!("hist:keys={name}"), [hit(1)]),
             [format!("{{ {name}:          2 }} hitcount:          1")]
+        );
+        assert_eq!(
+            entries(&format!("hist:keys={name}:vals={name}:sort={name}"), [hit(1)]),
+            [format!("{{ {name}:          2 }} hitcount:          1  {name}:          2")]
         );
     }
 }
@@ -294,6 +298,8 @@ fn definitions_print_as_they_can_be_typed() {
         ("keys=u:vals=hitcount,hitcount", "keys=u:vals=hitcount,hitcount:sort=hitcount:size=2048"),
         ("keys=stacktrace", "keys=common_stacktrace:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=cpu:sort=cpu", "keys=common_cpu:vals=hitcount:sort=common_cpu:size=2048"),
+        ("keys=u:vals=cpu:sort=cpu", "keys=u:vals=hitcount,common_cpu:sort=common_cpu:size=2048"),
+        ("keys=u:v=CPU,w=cpu+CPU", "keys=u:vals=hitcount:v=common_cpu,w=cpu+CPU:sort=hitcount:size=2048"),
         ("keys=u:clock=nosuch", "keys=u:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=cpu,common_pid.execname", "keys=common_cpu,common_pid.execname:vals=hitcount:sort=hitcount:size=2048"),
     ]) {
