@@ -41,15 +41,18 @@ pub fn tried<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     cases.into_iter().enumerate().take_while(|(number, _)| is_tried() || *number == 0).map(|(_, case)| case)
 }
 
-/// Returns the texts that differ from `text` in one place: each character of Latin-1 is inserted at each position, and
-/// replaces the character there.
+/// Returns the texts that differ from `text` in one place: each character of Latin-1 is inserted before each character
+/// that differs from it, and replaces that character; each one is also appended.
 #[cfg(not(target_os = "none"))]
 pub fn one_character_off(text: &str) -> impl Iterator<Item = String> {
-    text.char_indices().flat_map(move |(place, at)| {
+    let characters = text.char_indices().map(|(place, at)| (place, Some(at)));
+    characters.chain([(text.len(), None)]).flat_map(move |(place, at)| {
         let (before, rest) = text.split_at(place);
-        let after = &rest[at.len_utf8()..];
-        let others = (0..=u8::MAX).map(char::from).filter(move |&c| c != at);
-        others.flat_map(move |c| [format!("{before}{c}{rest}"), format!("{before}{c}{after}")])
+        let others = (0..=u8::MAX).map(char::from).filter(move |&c| Some(c) != at);
+        others.flat_map(move |c| {
+            let replaced = at.map(|at| format!("{before}{c}{}", &rest[at.len_utf8()..]));
+            [Some(format!("{before}{c}{rest}")), replaced].into_iter().flatten()
+        })
     })
 }
 
