@@ -320,8 +320,9 @@ fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl Fn
 
 test!(
     fn random_programs_do_what_the_interpreter_does() {
-        let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
-        let count = parameter(option_env!("RANDOM_PROGRAMS"), if is_thorough() { 1_000 } else { 250 });
+        let seed = parameter("RANDOM_SEED", option_env!("RANDOM_SEED"), 0x5eed);
+        let count =
+            parameter("RANDOM_PROGRAMS", option_env!("RANDOM_PROGRAMS"), if is_thorough() { 1_000 } else { 250 });
         println!("seed {seed}, {count} programs, {HITS} hits each");
         let mut random = Random::new(seed);
         let memory = Memory::new();

@@ -143,9 +143,9 @@ fn is_thorough() -> bool {
     IS_THOROUGH.load(Relaxed)
 }
 
-/// Returns a number that was passed to the build, or `otherwise`.
-fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
-    text.map_or(otherwise, |text| text.parse().expect("what is given to a build is a decimal number"))
+/// Returns the number that was passed to the build in the variable `name`, which is `text`, or `otherwise`.
+fn parameter(name: &str, text: Option<&str>, otherwise: u64) -> u64 {
+    text.map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text}, not a decimal number")))
 }
 
 /// Returns all tests.

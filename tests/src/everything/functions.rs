@@ -124,7 +124,7 @@ fn find_difference(all: &[Function]) -> Option<&Function> {
 test!(
     depends(cpus, interrupts, entry, board),
     fn every_function_at_once() {
-        let duration = Duration::from_secs(parameter(option_env!("EVERYTHING_SECONDS"), 0));
+        let duration = Duration::from_secs(parameter("EVERYTHING_SECONDS", option_env!("EVERYTHING_SECONDS"), 0));
         let probed = register();
         Registration::set_all_enabled(registrations(&probed), true).expect("there is memory");
         let start = time::now();

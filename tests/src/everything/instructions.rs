@@ -71,7 +71,7 @@ fn check_workloads(probes: &[Kprobe], iterations: &BTreeMap<&'static str, u64>) 
 test!(
     depends(cpus, interrupts),
     fn every_instruction_at_once() {
-        let goal = parameter(option_env!("EVERYTHING_HITS"), 0);
+        let goal = parameter("EVERYTHING_HITS", option_env!("EVERYTHING_HITS"), 0);
         let in_use = heap_in_use();
         let addresses = instructions();
         let start = time::now();

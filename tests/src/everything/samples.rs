@@ -22,7 +22,7 @@ test!(
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         IS_OVER.store(false, Relaxed);
         let enough = if is_thorough() { SAMPLES } else { SAMPLES / 4 };
-        let least = Duration::from_secs(parameter(option_env!("EVERYTHING_SECONDS"), 0));
+        let least = Duration::from_secs(parameter("EVERYTHING_SECONDS", option_env!("EVERYTHING_SECONDS"), 0));
         let mut traces = Vec::with_capacity(SAMPLES);
         let all = functions().into_iter().flat_map(|function| function.step_by(4));
         // The probes are armed after their registration, so that they slow down only the sampled work.

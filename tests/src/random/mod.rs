@@ -133,8 +133,8 @@ fn counted(case: &Case, arena: &Arena) -> usize {
 
 /// Executes words of `classes`, which are either all simulated or all not.
 fn compare(classes: &'static [Class], simulated: bool) {
-    let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
-    let count = parameter(option_env!("RANDOM_WORDS"), 2048);
+    let seed = parameter("RANDOM_SEED", option_env!("RANDOM_SEED"), 0x5eed);
+    let count = parameter("RANDOM_WORDS", option_env!("RANDOM_WORDS"), 2048);
     println!("seed {seed}, {count} words, {SETS} sets of registers each");
     let mut sequence = Random::new(seed);
     let arena = Arena::new(&mut sequence);

@@ -185,9 +185,9 @@ fn storm(sequence: &mut Random, rounds: u64, more_hits: u64, more_pairs: u64) ->
 test!(
     depends(cpus),
     fn probes_come_and_go_while_they_are_hit() {
-        let hits = parameter(option_env!("STORM_HITS"), 100_000);
-        let pairs = parameter(option_env!("STORM_PAIRS"), 500);
-        let seed = parameter(option_env!("STORM_SEED"), 0x5eed);
+        let hits = parameter("STORM_HITS", option_env!("STORM_HITS"), 100_000);
+        let pairs = parameter("STORM_PAIRS", option_env!("STORM_PAIRS"), 500);
+        let seed = parameter("STORM_SEED", option_env!("STORM_SEED"), 0x5eed);
         println!("seed {seed}, {hits} hits, {pairs} pairs, {} CPUs", smp::running().count());
         let mut sequence = Random::new(seed);
         // The engine allocates memory that it keeps for later: some for each probe of the largest number at a time,
