@@ -73,7 +73,9 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
 fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
     let before = line.len() - line.trim_ascii_start().len();
     let fail = |error: synthetic::Error| Failure::at(before + error.column, error.problem);
-    let synthetic::Command::Define(definition) = synthetic::parse_dynamic(&line[before..]).map_err(fail)? else {
+    let exists = |name: &str| session.events.has_synthetic(name);
+    let synthetic::Command::Define(definition) = synthetic::parse_dynamic(&line[before..], &exists).map_err(fail)?
+    else {
         return Ok(());
     };
     let name = fallible::copy(&definition.name).map_err(Failure::new)?;

@@ -47,7 +47,7 @@ fn without_comment(line: &str) -> &str {
 /// Carries out each line of a text as a definition of a synthetic event.
 pub(super) fn write(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     for line in text.lines().map(|line| without_comment(line).trim_ascii_start()) {
-        match synthetic::parse_in(line, &|name| is_synthetic(session, name)) {
+        match synthetic::parse(line, &|name| session.events.has_synthetic(name)) {
             Ok(None) => {}
             Ok(Some(command)) => carry_out(session, line, command)?,
             Err(error) => return Err(refuse(session, line, error)),
@@ -68,7 +68,7 @@ pub(super) fn write_any(session: &mut Session, _: &[&str], text: &str) -> Result
         let line = removal.as_deref().unwrap_or(line);
         if line.starts_with("s:") {
             let line = without_comment(line);
-            match synthetic::parse_dynamic_in(line, &|name| is_synthetic(session, name)) {
+            match synthetic::parse_dynamic(line, &|name| session.events.has_synthetic(name)) {
                 Ok(command) => carry_out(session, line, command)?,
                 Err(error) => return Err(refuse(session, line, error)),
             }
@@ -99,11 +99,6 @@ fn carry_out(session: &mut Session, line: &str, command: Command) -> Result<(), 
             .define_synthetic(definition)
             .map_err(|problem| refuse(session, line, synthetic::Error { problem, column: 0 })),
     }
-}
-
-/// Whether a synthetic event has this name.
-fn is_synthetic(session: &Session, name: &str) -> bool {
-    session.events.iter().any(|event| event.is_synthetic() && event.definition().event == name)
 }
 
 /// Logs the error of a line.

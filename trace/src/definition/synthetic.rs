@@ -112,23 +112,14 @@ impl From<OutOfMemory> for Error {
     }
 }
 
-/// Parses a line of `synthetic_events` that does not begin with white space. Returns `Ok(None)` if the line is empty.
+/// Parses a line of `synthetic_events` that does not begin with white space. Returns `Ok(None)` if the line is empty. A
+/// definition of an event for which `exists` is true is refused before its fields are looked at.
 ///
 /// # Errors
 ///
 /// Returns the problem and the position of its cause. As in Linux, that is the first place in the line where the text
 /// of the cause occurs.
-pub fn parse(line: &str) -> Result<Option<Command>, Error> {
-    parse_in(line, &|_| false)
-}
-
-/// Parses a line as [`parse`] does. A definition of an event for which `exists` is true is refused before its fields
-/// are looked at.
-///
-/// # Errors
-///
-/// Returns the errors of [`parse`].
-pub fn parse_in(line: &str, exists: &dyn Fn(&str) -> bool) -> Result<Option<Command>, Error> {
+pub fn parse(line: &str, exists: &dyn Fn(&str) -> bool) -> Result<Option<Command>, Error> {
     if line.is_empty() {
         return Ok(None);
     }
@@ -139,22 +130,13 @@ pub fn parse_in(line: &str, exists: &dyn Fn(&str) -> bool) -> Result<Option<Comm
     define(line, line, exists).map(Some)
 }
 
-/// Parses a definition in `dynamic_events`, which begins with `s:`.
+/// Parses a definition in `dynamic_events`, which begins with `s:`. A definition of an event for which `exists` is true
+/// is refused before its fields are looked at.
 ///
 /// # Errors
 ///
 /// Returns the same errors as [`parse`].
-pub fn parse_dynamic(line: &str) -> Result<Command, Error> {
-    parse_dynamic_in(line, &|_| false)
-}
-
-/// Parses a definition as [`parse_dynamic`] does. One of an event for which `exists` is true is refused before its
-/// fields are looked at.
-///
-/// # Errors
-///
-/// Returns the errors of [`parse`].
-pub fn parse_dynamic_in(line: &str, exists: &dyn Fn(&str) -> bool) -> Result<Command, Error> {
+pub fn parse_dynamic(line: &str, exists: &dyn Fn(&str) -> bool) -> Result<Command, Error> {
     let error = |problem| Error { problem, column: 0 };
     let rest = line.strip_prefix("s:").ok_or_else(|| error(Problem::Command))?;
     let (name, fields) = rest.split_once([' ', '\t']).ok_or_else(|| error(Problem::Command))?;
@@ -284,14 +266,14 @@ mod tests {
             ("^myevent", Problem::Command),
         ]) {
             let column = marked.find('^').unwrap();
-            assert_eq!(parse(&marked.replace('^', "")), Err(Error { problem, column }), "{marked}");
+            assert_eq!(parse(&marked.replace('^', ""), &|_| false), Err(Error { problem, column }), "{marked}");
         }
         let exists = |name: &str| name == "there";
         let error = Error { problem: Problem::Exists, column: 0 };
-        assert_eq!(parse_in("there nosuch x", &exists), Err(error));
-        assert_eq!(parse_dynamic_in("s:there nosuch x", &exists), Err(Error { column: 2, ..error }));
-        assert!(parse_in("!there", &exists).is_ok());
-        let refused = |line| parse_dynamic(line).unwrap_err();
+        assert_eq!(parse("there nosuch x", &exists), Err(error));
+        assert_eq!(parse_dynamic("s:there nosuch x", &exists), Err(Error { column: 2, ..error }));
+        assert!(parse("!there", &exists).is_ok());
+        let refused = |line| parse_dynamic(line, &|_| false).unwrap_err();
         assert_eq!(refused("s:junk/myevent char str["), Error { problem: Problem::Group, column: 0 });
         assert_eq!(refused("s:synthetic/myevent char str["), Error { problem: Problem::Array, column: 25 });
     }
@@ -303,7 +285,9 @@ mod tests {
             ("s unsigned long stack[]", "__data_loc unsigned long[]"),
             ("s long stack[9]", "__data_loc long[9]"),
         ]) {
-            let Ok(Some(Command::Define(Synthetic { fields, .. }))) = parse(typed) else { panic!("{typed}") };
+            let Ok(Some(Command::Define(Synthetic { fields, .. }))) = parse(typed, &|_| false) else {
+                panic!("{typed}")
+            };
             let (name, kind, base) = ("stack".into(), kind.into(), Base::Stack);
             assert_eq!(fields, [Field { name, kind, base, size: 8, signed: true }], "{typed}");
         }
@@ -311,7 +295,7 @@ mod tests {
 
     #[test]
     fn definitions_are_read_in_both_forms() {
-        let define = |line: &str| match parse(line) {
+        let define = |line: &str| match parse(line, &|_| false) {
             Ok(Some(Command::Define(definition))) => definition,
             other => panic!("{line}: {other:?}"),
         };
@@ -330,8 +314,8 @@ mod tests {
                 ("l", "unsigned long", 8, false)
             ]
         );
-        assert_eq!(parse("!lat u64 lat").unwrap(), Some(Command::Remove("lat".into())));
-        assert!(matches!(parse_dynamic("s:lat u64 lat").unwrap(), Command::Define(..)));
-        assert!(matches!(parse_dynamic("s:synthetic/lat u64 lat").unwrap(), Command::Define(..)));
+        assert_eq!(parse("!lat u64 lat", &|_| false).unwrap(), Some(Command::Remove("lat".into())));
+        assert!(matches!(parse_dynamic("s:lat u64 lat", &|_| false).unwrap(), Command::Define(..)));
+        assert!(matches!(parse_dynamic("s:synthetic/lat u64 lat", &|_| false).unwrap(), Command::Define(..)));
     }
 }

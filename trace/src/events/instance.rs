@@ -54,7 +54,8 @@ impl<P: RegisteredProbe> Events<P> {
     fn define_like(&mut self, event: &Event<P>, symbols: &dyn Symbols) -> Result<(), DefineError> {
         let text = fallible::format(format_args!("{}", Listed(event)))?;
         if event.is_synthetic() {
-            let parsed = synthetic::parse_dynamic(&text).map_err(|error| DefineError::Synthetic(error.problem))?;
+            let parsed =
+                synthetic::parse_dynamic(&text, &|_| false).map_err(|error| DefineError::Synthetic(error.problem))?;
             let synthetic::Command::Define(definition) = parsed else { return Ok(()) };
             return self.define_synthetic(definition).map_err(DefineError::Synthetic);
         }

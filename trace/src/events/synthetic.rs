@@ -19,10 +19,16 @@ impl<P: RegisteredProbe> Events<P> {
     ///
     /// Fails if a synthetic event has this name, if its records would be too large, or if there is no memory.
     pub fn define_synthetic(&mut self, definition: Synthetic) -> Result<(), synthetic::Problem> {
-        if self.events.iter().any(|event| event.is_synthetic() && event.definition.event == definition.name) {
+        if self.has_synthetic(&definition.name) {
             return Err(synthetic::Problem::Exists);
         }
         self.try_define_synthetic(definition).map_err(|OutOfMemory| synthetic::Problem::OutOfMemory)?
+    }
+
+    /// Whether a synthetic event has this name.
+    #[must_use]
+    pub fn has_synthetic(&self, name: &str) -> bool {
+        self.events.iter().any(|event| event.is_synthetic() && event.definition.event == name)
     }
 
     fn try_define_synthetic(

@@ -152,7 +152,9 @@ fn arrays_and_texts() {
 
 #[test]
 fn flags_of_a_synthetic_event_follow_the_blank() {
-    let Ok(Some(synthetic::Command::Define(definition))) = synthetic::parse("e gfp_t a; gfp_t b") else { panic!() };
+    let Ok(Some(synthetic::Command::Define(definition))) = synthetic::parse("e gfp_t a; gfp_t b", &|_| false) else {
+        panic!()
+    };
     let format = Format::of_synthetic(definition).unwrap();
     let bytes = [&[6, 0, 0, 0, 1, 0, 0, 0][..], &words([0xcc0, 0])].concat();
     let record = Record { cpu: 0, lost: 0, time: 0, count: 0, name: [0; 16], faults: 0, bytes: &bytes };

@@ -16,7 +16,9 @@ impl Controlled {
 }
 
 fn define_synthetic(events: &mut Events<Counter>, line: &str) {
-    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic(line) else { panic!("{line}") };
+    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic(line, &|_| false) else {
+        panic!("{line}")
+    };
     events.define_synthetic(definition).unwrap();
 }
 

@@ -31,7 +31,7 @@ impl Controlled {
     /// Defines `sent`, a synthetic event of each kind of field, which `kprobes:some` records with its own values.
     fn send(&mut self) {
         let line = "s:sent u64 x; s8 y; char word[16]; char any[]; pid_t pid";
-        let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic(line) else { panic!() };
+        let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic(line, &|_| false) else { panic!() };
         self.events.define_synthetic(definition).unwrap();
         let variables = "keys=common_pid:a=x,b=y,c=word,d=comm,e=common_pid";
         let action = "onchange($a).trace(sent,$a,$b,$c,$d,$e)";
@@ -190,7 +190,9 @@ fn an_event_on_a_synthetic_one_fetches_from_its_record() {
 #[test]
 fn a_field_of_a_synthetic_event_leads_to_memory() {
     let mut controlled = some(&["p:place f+4 at=%x19 x=%x20:s64"]);
-    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:sent unsigned long at; long x") else {
+    let Ok(synthetic::Command::Define(definition)) =
+        synthetic::parse_dynamic("s:sent unsigned long at; long x", &|_| false)
+    else {
         panic!()
     };
     controlled.events.define_synthetic(definition).unwrap();
@@ -208,7 +210,9 @@ fn a_field_of_a_synthetic_event_leads_to_memory() {
 fn an_event_on_a_synthetic_one_has_triggers() {
     let mut controlled = some(&[]);
     controlled.send();
-    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:last u64 x") else { panic!() };
+    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:last u64 x", &|_| false) else {
+        panic!()
+    };
     controlled.events.define_synthetic(definition).unwrap();
     controlled.define("e:on synthetic/sent time=$x:u64 if x > 1");
     controlled.set_trigger(("eprobes", "on"), "hist:keys=common_pid:t=time:onchange($t).trace(last,$t)");
@@ -220,7 +224,9 @@ fn an_event_on_a_synthetic_one_has_triggers() {
 #[test]
 fn an_event_that_records_the_one_that_it_is_on_ends_with_it() {
     let mut controlled = some(&[]);
-    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:sent u64 x") else { panic!() };
+    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:sent u64 x", &|_| false) else {
+        panic!()
+    };
     controlled.events.define_synthetic(definition).unwrap();
     controlled.set_trigger(("kprobes", "some"), "hist:keys=common_pid:a=x:onchange($a).trace(sent,$a)");
     controlled.define("e:on synthetic/sent time=$x:u64");
@@ -233,7 +239,9 @@ fn an_event_that_records_the_one_that_it_is_on_ends_with_it() {
 #[test]
 fn a_synthetic_event_stays_while_another_is_on_it() {
     let mut controlled = some(&[]);
-    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:sent u64 x; unsigned long s[]") else {
+    let Ok(synthetic::Command::Define(definition)) =
+        synthetic::parse_dynamic("s:sent u64 x; unsigned long s[]", &|_| false)
+    else {
         panic!()
     };
     controlled.events.define_synthetic(definition).unwrap();

@@ -307,7 +307,9 @@ fn keys_are_alike_that_have_the_same_words() {
 
 impl Controlled {
     fn synthetic(&mut self, line: &str) {
-        let Ok(Some(synthetic::Command::Define(definition))) = synthetic::parse(line) else { panic!("{line}") };
+        let Ok(Some(synthetic::Command::Define(definition))) = synthetic::parse(line, &|_| false) else {
+            panic!("{line}")
+        };
         self.events.define_synthetic(definition).unwrap();
     }
 
@@ -355,7 +357,9 @@ fn synthetic_events_are_listed_and_described_as_in_linux() {
         "{text}"
     );
     let many = (0..16).map(|number| format!("char c{number}[1];")).collect::<String>();
-    let Ok(Some(synthetic::Command::Define(many))) = synthetic::parse(&format!("many {many}")) else { panic!() };
+    let Ok(Some(synthetic::Command::Define(many))) = synthetic::parse(&format!("many {many}"), &|_| false) else {
+        panic!()
+    };
     assert_eq!(pair.events.define_synthetic(many), Err(synthetic::Problem::TooManyFields), "for a record");
     assert_eq!(pair.events.remove_synthetic(Some("lat"), &|_| true), Err(Problem::Busy));
     assert_eq!(pair.events.remove_synthetic(Some("lat"), &|_| false), Ok(1));
