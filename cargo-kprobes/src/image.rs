@@ -246,7 +246,7 @@ pub fn symbols_at(elf: &Path) -> Result<usize> {
 }
 
 /// Parses a linked program.
-pub(crate) fn parse(program: &[u8]) -> Result<ElfFile64<'_>> {
+fn parse(program: &[u8]) -> Result<ElfFile64<'_>> {
     let file =
         ElfFile64::<Endianness>::parse(program).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
     let machine = file.elf_header().e_machine(file.endian());

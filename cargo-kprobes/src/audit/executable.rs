@@ -6,11 +6,13 @@ use std::{
 };
 
 use aarch64_kprobes::insn::{Instruction, Op, RegisterAccess, Registers, Verdict, classify};
-use anyhow::{Context, Result};
-use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf};
+use anyhow::{Context, Result, anyhow, ensure};
+use object::{
+    Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf,
+    read::elf::{ElfFile64, FileHeader},
+};
 
 use super::flow::{Flow, flow};
-use crate::image;
 
 /// The symbols of `linker.ld` for the bounds of the region in which no probe is accepted.
 const REGION: [&str; 2] = ["__kprobes_text_start", "__kprobes_text_end"];
@@ -60,7 +62,10 @@ pub struct Executable {
 impl Executable {
     /// Parses an ELF file.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let file = image::parse(bytes)?;
+        let file =
+            ElfFile64::<Endianness>::parse(bytes).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
+        let machine = file.elf_header().e_machine(file.endian());
+        ensure!(machine == elf::EM_AARCH64 && file.is_little_endian(), "it is not a program for little-endian AArch64");
         let mut sections = BTreeMap::new();
         let mut executable = Vec::new();
         for section in file.sections() {

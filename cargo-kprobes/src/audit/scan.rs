@@ -10,7 +10,6 @@ use super::{
     flow::{Flow, LINK, flow},
     register_values::{JumpTable, RegisterValues, Value},
     waiting::{self, OutlinedWords},
-    walk::Returning,
 };
 
 /// The most entries of a jump table. It bounds the reading of a table whose end cannot be seen.
@@ -50,9 +49,18 @@ pub struct Body {
     pub successors: BTreeMap<u64, Vec<u64>>,
 }
 
-/// Reads the function around the virtual address `entry`, from there, with these answers about those that it calls.
-/// `None` if no symbol says where it ends.
-pub fn scan(executable: &Executable, callees: &Returning<'_>, entry: u64) -> Option<Body> {
+/// Properties of other functions that reading a function depends on.
+pub trait Callees {
+    /// Whether control may come back from the function at the virtual address `entry`.
+    fn returns(&self, entry: u64) -> bool;
+    /// Whether the path ends with a call of the function at the virtual address `entry`.
+    fn ends_path(&self, entry: u64) -> bool;
+    /// Returns the declared bytes of stack of the function around `entry`, if it sets its stack pointer freely.
+    fn declared_frame(&self, entry: u64) -> Option<i64>;
+}
+
+/// Reads the function around the virtual address `entry`, from there. `None` if no symbol says where it ends.
+pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Option<Body> {
     let range = executable.function(entry)?.range.clone();
     let declared = callees.declared_frame(entry);
     let mut body = Body { frame: declared.unwrap_or(0), ..Body::default() };

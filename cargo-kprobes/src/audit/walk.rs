@@ -11,7 +11,7 @@ use kprobes_symbols::glob_match;
 use super::{
     declarations::{Declarations, applying},
     executable::{Executable, Function},
-    scan::{Body, CallSite, scan},
+    scan::{Body, CallSite, Callees, scan},
 };
 use crate::counted::counted;
 
@@ -73,14 +73,8 @@ pub(super) struct Returning<'a> {
     is_incomplete: Cell<bool>,
 }
 
-impl<'a> Returning<'a> {
-    /// Creates an empty set of results.
-    pub fn new(executable: &'a Executable, declarations: &'a Declarations) -> Self {
-        Self { executable, declarations, known: RefCell::new(BTreeMap::new()), is_incomplete: Cell::new(false) }
-    }
-
-    /// Whether control may come back from the function at the virtual address `entry`.
-    pub fn returns(&self, entry: u64) -> bool {
+impl Callees for Returning<'_> {
+    fn returns(&self, entry: u64) -> bool {
         if self.executable.function(entry).is_none() {
             return true;
         }
@@ -91,16 +85,21 @@ impl<'a> Returning<'a> {
         })
     }
 
-    /// Whether the path ends with a call of the function at the virtual address `entry`.
-    pub fn ends_path(&self, entry: u64) -> bool {
+    fn ends_path(&self, entry: u64) -> bool {
         let function = self.executable.function(entry);
         function.is_some_and(|function| self.declarations.abandons.iter().any(|end| end.matches(function)))
     }
 
-    /// Returns the declared bytes of stack of the function around `entry`, if it sets its stack pointer freely.
-    pub fn declared_frame(&self, entry: u64) -> Option<i64> {
+    fn declared_frame(&self, entry: u64) -> Option<i64> {
         let function = self.executable.function(entry)?;
         self.declarations.frames.iter().find(|frame| frame.matches(function)).map(|frame| frame.value)
+    }
+}
+
+impl<'a> Returning<'a> {
+    /// Creates an empty set of results.
+    pub fn new(executable: &'a Executable, declarations: &'a Declarations) -> Self {
+        Self { executable, declarations, known: RefCell::new(BTreeMap::new()), is_incomplete: Cell::new(false) }
     }
 
     /// Determines at once which of all functions return. A caller that reads all of them saves work by this.
