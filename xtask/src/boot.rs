@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -133,8 +133,19 @@ impl Options {
             File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
             return Ok((image.clone(), None));
         }
-        let elf = workspace::kernel(self.elf.as_deref())?;
+        let elf = kernel(self.elf.as_deref())?;
         Ok((workspace::image(&elf)?, Some(elf)))
+    }
+}
+
+/// Returns the linked kernel that a command was `given`, or builds the runtime.
+pub fn kernel(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(elf) => Ok(elf.into()),
+        None => {
+            setup::rust(&[])?;
+            workspace::build_kernel("runtime")
+        }
     }
 }
 

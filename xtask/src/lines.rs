@@ -12,7 +12,7 @@ use kprobes_symbols::distance::nearest_path;
 use kprobes_symbols::names::{numbered, plain_path};
 use kprobes_types::{Declaration, LineRow};
 
-use crate::workspace;
+use crate::{boot, workspace};
 
 /// The number of addresses that are shown of a line.
 const ADDRESSES_MAX: usize = 4;
@@ -30,7 +30,7 @@ pub struct Options {
 
 /// Runs the command `lines`.
 pub fn lines(options: &Options) -> Result<()> {
-    let source = image::source(&workspace::kernel(options.elf.as_deref())?)?;
+    let source = image::source(&boot::kernel(options.elf.as_deref())?)?;
     let text: String = listing(&source, &options.function)?.iter().map(|line| format!("{line}\n")).collect();
     Ok(io::stdout().write_all(text.as_bytes())?)
 }

@@ -136,7 +136,7 @@ struct TypesOptions {
 }
 
 fn describe_types(options: &TypesOptions) -> Result<()> {
-    let elf = workspace::kernel(options.elf.as_deref())?;
+    let elf = boot::kernel(options.elf.as_deref())?;
     Ok(writeln!(io::stdout(), "{}", image::describe_types(&elf)?)?)
 }
 

@@ -15,8 +15,6 @@ use anyhow::{Context, Result, bail, ensure};
 use cargo_kprobes::image;
 use serde::Deserialize;
 
-use crate::setup;
-
 /// Returns the root of the repository that this command was started in.
 pub fn root() -> PathBuf {
     let own = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
@@ -89,17 +87,6 @@ pub fn build_kernel(package: &str) -> Result<PathBuf> {
         (Some(executable), None) => Ok(executable.path),
         (None, _) => bail!("the package {package} has no binary"),
         (Some(_), Some(_)) => bail!("the package {package} has more than one binary"),
-    }
-}
-
-/// Returns the linked kernel that a command was `given`, or builds the runtime.
-pub fn kernel(given: Option<&Path>) -> Result<PathBuf> {
-    match given {
-        Some(elf) => Ok(elf.into()),
-        None => {
-            setup::rust(&[])?;
-            build_kernel("runtime")
-        }
     }
 }
 

@@ -327,7 +327,7 @@ impl Trigger {
 
     /// Whether the trigger fires after the record of the hit (Linux: `EVENT_CMD_FL_POST_TRIGGER`).
     fn is_late(&self) -> bool {
-        matches!(self.action, Action::Stacktrace) || self.name == TriggerKind::TRACEOFF
+        matches!(self.action, Action::Stacktrace) || self.name == TRACEOFF
     }
 
     /// Returns the histogram; `None` for another trigger.
@@ -365,6 +365,9 @@ impl fmt::Display for Trigger {
         }
     }
 }
+
+/// The name of the trigger that turns all tracing off.
+const TRACEOFF: &str = "traceoff";
 
 /// The cell in which the handlers of an event find its plan: a pointer to a plan that the cell owns, or null.
 #[derive(Debug, Default)]

@@ -22,6 +22,8 @@ use crate::filter::{self, Filter};
 use crate::format::Field;
 use crate::histogram::{self, Definition, Scope};
 
+use super::TRACEOFF;
+
 /// A parsed line.
 #[derive(Debug)]
 pub struct Request {
@@ -241,9 +243,6 @@ fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
 }
 
 impl TriggerKind {
-    /// The name of the trigger that turns all tracing off.
-    pub(super) const TRACEOFF: &str = "traceoff";
-
     /// Returns the beginning of the text of such a trigger.
     pub(super) fn name(&self) -> Name<'_> {
         self.name_as(false)
@@ -256,7 +255,7 @@ impl TriggerKind {
             Self::Histogram(_) => Name("hist", None),
             Self::Stacktrace => Name("stacktrace", None),
             Self::Snapshot => Name("snapshot", None),
-            Self::Tracing { on } => Name(choose(*on, "traceon", Self::TRACEOFF), None),
+            Self::Tracing { on } => Name(choose(*on, "traceon", TRACEOFF), None),
             Self::Event { on, group, event } => {
                 Name(choose(*on, "enable_event", "disable_event"), Some((group, event)))
             }
