@@ -443,7 +443,7 @@ mod target {
     use crate::event::{self, site};
     use crate::exception::nofault;
     use crate::interrupts::{self, is_at_el2};
-    use crate::probe::hit::this_cpu;
+    use crate::probe::atomics;
     use crate::probe::{CpuState, TaskCalls};
     use crate::{exception, kernel, probe};
 
@@ -476,7 +476,7 @@ mod target {
         // Masked, so that the task stays on this CPU, and TPIDR_EL1 leads to what is this CPU's.
         interrupts::with_masked(check_cpu)?;
         crate::text::cache::join();
-        if !this_cpu::join() {
+        if !atomics::join() {
             return Err(EmbeddingError::LateCpuWithoutAtomics);
         }
         let text = kernel::text();

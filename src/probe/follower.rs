@@ -18,11 +18,11 @@
 //! +---------+-----------+------------+---------+------+------+-------+--------+-- ... --+------+------+
 //! ```
 
+use super::atomics;
 use super::check::CheckedInstruction;
 use super::hit::instance::Instance;
 use super::hit::origin::Cell;
 use super::hit::stub;
-use super::hit::this_cpu;
 use super::snippet::{Inserted, Writer};
 use crate::insn::encode::compute::{self, Binary, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS, SP};
@@ -62,7 +62,7 @@ const UNDO: usize = 7;
 
 /// Returns the number of words that follow a call, without the two that go on at the copy.
 fn follow_words() -> usize {
-    if this_cpu::has_atomics() { 15 } else { 17 }
+    if atomics::are_used() { 15 } else { 17 }
 }
 
 /// Returns the kind of cell for the code, with this snippet of another probe; `None` if no cell is large enough.
@@ -104,7 +104,7 @@ pub(super) fn build(
     out.push(encode::load(Literal::Doubleword, INSTANCE, CPU, 0));
     out.push_to(Branch::NotZero(INSTANCE), leave);
     out.push(compute::compute(Binary::Add, SPARE, CPU, SPARE));
-    if this_cpu::has_atomics() {
+    if atomics::are_used() {
         out.push(compute::swap_acquire(ZERO, INSTANCE, SPARE));
         out.push_to(Branch::Zero(INSTANCE), leave);
     } else {

@@ -14,6 +14,7 @@
 
 mod aliasable;
 mod arena;
+pub(crate) mod atomics;
 mod check;
 mod counter_pool;
 mod error;

@@ -28,9 +28,10 @@ pub use step::Step;
 use step::masks;
 
 use super::arena::Used;
+use super::atomics;
 use super::hit::counters::Counters;
 use super::hit::origin::Cell;
-use super::hit::{stub, this_cpu};
+use super::hit::stub;
 use crate::insn::{Live, MAX_WORDS, Registers};
 
 /// Why steps cannot be made into a snippet.
@@ -186,14 +187,14 @@ impl Snippet {
     /// CPU that starts later and cannot is refused by [`embedding::check`](crate::embedding::check).
     #[must_use]
     pub fn has_atomics() -> bool {
-        this_cpu::has_atomics()
+        atomics::are_used()
     }
 
     /// Returns what [`has_atomics`](Self::has_atomics) would return now, for a user who asks. It may change until the
     /// first snippet is made.
     #[must_use]
     pub fn would_have_atomics() -> bool {
-        this_cpu::would_have_atomics()
+        atomics::would_be_used()
     }
 
     /// Makes a snippet of `steps`. Interrupts are masked in all of it if `is_masked` is set, or if there are no

@@ -1,7 +1,4 @@
-//! The properties of this CPU that simulated instructions need, and those of all CPUs that generated code needs.
-
-#[cfg(target_os = "none")]
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+//! The properties of this CPU that simulated instructions need.
 
 use crate::exception::nofault;
 use crate::insn::{Environment, Guard, Key};
@@ -66,63 +63,6 @@ fn has_branch_targets() -> bool {
 #[cfg(not(target_os = "none"))]
 fn has_branch_targets() -> bool {
     false
-}
-
-/// Whether generated code uses the instructions of FEAT_LSE: 0 until that is decided, then [`USED`] or [`UNUSED`].
-#[cfg(target_os = "none")]
-static ATOMICS: AtomicU8 = AtomicU8::new(0);
-#[cfg(target_os = "none")]
-const USED: u8 = 1;
-#[cfg(target_os = "none")]
-const UNUSED: u8 = 2;
-
-/// Decides whether generated code uses FEAT_LSE, unless that is decided. Returns the decision.
-#[cfg(target_os = "none")]
-fn decide(decision: u8) -> u8 {
-    ATOMICS.compare_exchange(0, decision, Relaxed, Relaxed).map_or_else(|decided| decided, |_| decision)
-}
-
-/// Returns whether generated code uses the instructions of FEAT_LSE: this CPU implements them, and so do all for which
-/// [`join`] was called. The first call decides that for good.
-#[cfg(target_os = "none")]
-pub(crate) fn has_atomics() -> bool {
-    decide(if implements_atomics() { USED } else { UNUSED }) == USED
-}
-
-/// Returns what [`has_atomics`] would return now, and decides nothing.
-#[cfg(target_os = "none")]
-pub(crate) fn would_have_atomics() -> bool {
-    match ATOMICS.load(Relaxed) {
-        0 => implements_atomics(),
-        decided => decided == USED,
-    }
-}
-
-#[cfg(not(target_os = "none"))]
-pub(crate) fn would_have_atomics() -> bool {
-    has_atomics()
-}
-
-/// Makes generated code run on this CPU, too. Returns false if there may already be code that does not.
-#[cfg(target_os = "none")]
-pub(crate) fn join() -> bool {
-    implements_atomics() || decide(UNUSED) == UNUSED
-}
-
-/// Returns whether this CPU implements the instructions of FEAT_LSE: ID_AA64ISAR0_EL1.Atomic, bits 23 to 20.
-#[cfg(target_os = "none")]
-fn implements_atomics() -> bool {
-    let features: u64;
-    // SAFETY: reads an identification register.
-    unsafe {
-        core::arch::asm!("mrs {}, id_aa64isar0_el1", out(reg) features, options(nomem, nostack, preserves_flags))
-    };
-    features >> 20 & 0xf >= 2
-}
-
-#[cfg(not(target_os = "none"))]
-pub(crate) fn has_atomics() -> bool {
-    true
 }
 
 /// Returns whether the CPU implements BC.cond: ID_AA64ISAR2_EL1.BC, bits 23 to 20. The register is written by its

@@ -146,7 +146,7 @@ const MISTAKES: [Mistake; 18] = [
         fn is_guarded(_: usize) -> bool {
             true
         }",
-        message: "but `Platform::allocate_executable` returns no guarded memory",
+        message: "but `Platform::allocate_executable` has returned no guarded memory",
     },
     Mistake {
         name: "with_an_event_in_the_region",
