@@ -198,6 +198,7 @@ impl Cpu {
     ///
     /// The affinity fields of MPIDR_EL1 of another CPU that has it, and of this CPU.
     #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `embedding`"))]
+    #[inline(always)] // It is not part of the closed region that this module is in.
     pub(crate) fn claim(&self, mpidr: u64) -> Result<(), [u64; 2]> {
         let this = mpidr & AFFINITY | CLAIMED;
         match self.affinity.compare_exchange(0, this, Relaxed, Relaxed) {
