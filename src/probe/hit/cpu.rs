@@ -2,8 +2,8 @@
 //!
 //! The hit path runs with interrupts masked from its first instruction to its last, and so does an instruction that is
 //! stepped in its slot. So only the CPU itself uses its state, except for its affinity, which any CPU compares, and the
-//! counts and spare instances of probes at the end; and a task cannot migrate to another CPU in the middle of a hit. The fields are atomic because the language
-//! considers statics shared; no ordering is needed.
+//! counts and spare instances of probes at the end; and a task cannot migrate to another CPU in the middle of a hit.
+//! The fields are atomic because the language considers statics shared; no ordering is needed.
 //!
 //! | `busy` | `stepping` | `post_point` | |
 //! |---|---|---|---|

@@ -24,8 +24,8 @@ pub enum Form {
 ///
 /// Dropping it unregisters it; after that, nothing uses its recorder and its insertion any more. When
 /// [`synchronize`](Self::synchronize) returns, every hit is over that was being handled on any CPU when it was called:
-/// plans that such hits use are freed after it. Hits that begin later see what the caller had stored. The offsets, if there are any, are those of the
-/// [`ContextLayout`](crate::context::ContextLayout): stubs load from them.
+/// plans that such hits use are freed after it. Hits that begin later see what the caller had stored. The offsets, if
+/// there are any, are those of the [`ContextLayout`](crate::context::ContextLayout): stubs load from them.
 pub unsafe trait RegisteredProbe: Sized {
     /// Why a probe is refused.
     type Error: fmt::Display;
