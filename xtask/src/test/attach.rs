@@ -49,15 +49,15 @@ use crate::{
 
 type Test = fn(&Fixture) -> Result<Outcome>;
 
-/// The tests.
-const TESTS: [(&str, Test); 8] = [
-    ("attach::detached", detached),
+/// The tests in which the machine is busy most of the time.
+const BUSY: [(&str, Test); 3] =
+    [("attach::detached", detached), ("attach::pictures", pictures), ("attach::programs", programs)];
+/// The tests in which a machine and a command wait for each other, or for a dead line.
+const PATIENT: [(&str, Test); 5] = [
     ("attach::ended", ended::ended),
     ("attach::gdb", gdb),
     ("attach::keys", keys::keys),
     ("attach::line", line),
-    ("attach::pictures", pictures),
-    ("attach::programs", programs),
     ("attach::terminal", terminal::terminal),
 ];
 
@@ -100,12 +100,13 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
         });
         // The README has the pictures of one configuration.
         let has_pictures = named.is_base() && named.board.name == board::DEFAULT;
-        let tests = TESTS.into_iter().filter(|(name, _)| *name != "attach::pictures" || has_pictures);
+        let busy = BUSY.into_iter().filter(|(name, _)| *name != "attach::pictures" || has_pictures);
         let candidate = |(name, test): (_, Test)| {
             let fixture = Arc::clone(&fixture);
             Candidate::try_new(index, name, Demands::default(), move || test(&fixture))
         };
-        Ok(tests.map(candidate).collect())
+        let patient = PATIENT.into_iter().map(|test| candidate(test).patient());
+        Ok(busy.map(candidate).chain(patient).collect())
     });
 }
 

@@ -5,8 +5,8 @@
 //! and begin in the order in which they were added. So machines run while Cargo still compiles.
 //!
 //! A job takes a core for each CPU of its machine, up to half of the cores but at least two: CPUs that wait for each
-//! other spin, so several machines on the same cores hold each other up. Patient jobs, which wait for clients most of
-//! the time, take no core. One of them for two cores runs beside the others. Builds use what the jobs leave: Cargo may
+//! other spin, so several machines on the same cores hold each other up. Patient jobs, which wait most of the
+//! time, take no core. One of them for two cores runs beside the others. Builds use what the jobs leave: Cargo may
 //! use every core, with a lower priority. Jobs take one core more than there is while nothing is built, for what waits
 //! for a line or a clock.
 

@@ -77,7 +77,7 @@ enum Load {
     Cpus,
     /// One core: the machine has one CPU, whatever the configuration has.
     OneCpu,
-    /// Little: it waits for clients most of the time.
+    /// Little: it waits most of the time, as for clients or for a dead line.
     Patient,
 }
 
@@ -116,6 +116,11 @@ impl<'a> Candidate<'a> {
     /// Sets what it takes of the host.
     fn with(self, load: Load) -> Self {
         Self { load, ..self }
+    }
+
+    /// Says that it waits most of the time, and takes no core of the host.
+    pub fn patient(self) -> Self {
+        self.with(Load::Patient)
     }
 
     /// Creates a test by a dialogue with a machine. The error of `subject` says why there can be no dialogue.
@@ -251,7 +256,7 @@ impl<'a> Targets<'a> {
         for trial in network::all(named.board, named.configuration, &arguments, captures.as_ref())? {
             let (name, subject) = (format!("network::{}", trial.name), trial.subject.map(Dialogue::Other));
             let candidate = Candidate::talk(index, name, trial.demands, trial.machine, subject, patience);
-            candidates.push(if trial.is_patient { candidate.with(Load::Patient) } else { candidate });
+            candidates.push(if trial.is_patient { candidate.patient() } else { candidate });
         }
         Ok(candidates)
     }
@@ -276,7 +281,8 @@ impl<'a> Targets<'a> {
             let (name, demands) = ("bench::cases".into(), Demands::default());
             let candidate = Candidate::talk(index, name, demands, arguments, Ok(subject), self.patience(named));
             // With one CPU, configurations that differ only in the number of CPUs are one machine, so a thorough run
-            // needs only the first. A candidate that is not asked for, or is large, may not run, so it cannot stand for another.
+            // needs only the first. A candidate that is not asked for, or is large, may not run, so it cannot stand for
+            // another.
             let may_run = self.wanted.has(&self.full_name(&candidate)) && !named.configuration.is_large;
             if !(may_run && machines.contains(&machine)) {
                 candidates.push(candidate.with(Load::OneCpu));
