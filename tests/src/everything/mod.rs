@@ -2,7 +2,7 @@
 //! functions. The kernel keeps working with any of its code probed: the scheduler, interrupts, the console, and the
 //! engine's own registry. Workloads compute the right answers, and the counts add up.
 //!
-//! The test command runs a short version, because every executed instruction is an exception. The amount of work is
+//! The test command runs a short version, because every executed instruction is a hit. The amount of work is
 //! chosen when the image is built: the number of hits on instructions, and the number of seconds for which functions
 //! are probed.
 //!
