@@ -36,6 +36,8 @@ struct Example {
     lines: &'static [(&'static str, usize)],
     /// Audits the image, if that is a test.
     audit: Option<Audit>,
+    /// Whether the tables of the image are filled in before it runs.
+    has_tables: bool,
     /// Runs the image on a machine.
     run: fn(&Path, QemuMachine) -> Result<Outcome, String>,
 }
@@ -52,13 +54,21 @@ struct QemuMachine {
 }
 
 const EXAMPLES: [Example; 3] = [
-    Example { name: "minimal", package: "kprobes-minimal", lines: &[("probes", 50)], audit: None, run: prints },
+    Example {
+        name: "minimal",
+        package: "kprobes-minimal",
+        lines: &[("probes", 50)],
+        audit: None,
+        has_tables: false,
+        run: prints,
+    },
     Example {
         name: "console",
         package: "kprobes-console-example",
         lines: &[("probes", 65)],
         // As `cargo kprobes audit` does for a kernel without declarations.
         audit: Some(|elf| cargo_kprobes::audit(elf, []).map_err(|error| error.to_string())),
+        has_tables: true,
         run: answers,
     },
     Example {
@@ -66,6 +76,7 @@ const EXAMPLES: [Example; 3] = [
         package: kernel::PACKAGE,
         lines: kernel::LINES,
         audit: Some(kernel::is_closed),
+        has_tables: true,
         run: kernel::counts,
     },
 ];
@@ -111,12 +122,14 @@ fn add_example<'a>(pool: &Pool<'a>, wanted: &'a Wanted, example: &'static Exampl
         // Built first and copied, because the build for the other machines has the same path.
         if wanted.has(&on_raspi3b)
             && let Some(elf) = context.results.step(format!("build::{package}/raspi3b"), build_for_raspi3b(example))
+            && let Some(elf) = context.results.step(format!("tables::{package}/raspi3b"), image_to_run(example, elf))
         {
             context.add_test(on_raspi3b, move || run(&elf, RASPI3B));
         }
         let mut machines = machines.into_iter().filter(|(_, name)| wanted.has(name)).peekable();
         if machines.peek().is_some()
             && let Some(elf) = context.results.step(format!("build::{package}"), build(example, &[]))
+            && let Some(elf) = context.results.step(format!("tables::{package}"), image_to_run(example, elf))
         {
             machines.for_each(|(machine, name)| {
                 let elf = elf.clone();
@@ -165,22 +178,26 @@ fn prints(elf: &Path, machine: QemuMachine) -> Result<Outcome, String> {
     }
 }
 
-/// Fills in the tables of an image, beside it, for a test on this core. Returns the path of the result.
-fn fill_in(elf: &Path, core: &str) -> Result<PathBuf, String> {
+/// Fills in the tables of the image `elf`, if the example has them. Returns the path of the image to run.
+fn image_to_run(example: &Example, elf: PathBuf) -> Result<PathBuf, String> {
+    if example.has_tables { fill_in(&elf) } else { Ok(elf) }
+}
+
+/// Fills in the tables of an image, in a copy beside it. Returns the path of the copy.
+fn fill_in(elf: &Path) -> Result<PathBuf, String> {
     let mut out = elf.as_os_str().to_owned();
-    out.push(format!(".{core}"));
+    out.push(".tables");
     image::fill_in(elf, out.as_ref(), image::Tables::All).map_err(|error| format!("{error:#}"))?;
     Ok(out.into())
 }
 
 /// Plays the session of the example's page.
 fn answers(elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Result<Outcome, String> {
-    let out = fill_in(elf, core)?;
     let page = read("examples/console/README.md")?;
     let session = Session::in_markdown(&page, "console").into_iter().next().ok_or("the page shows no session")??;
     let cpus = cpus.to_string();
     let arguments = ["-machine", machine, "-cpu", core, "-smp", &cpus, "-nic", "none", "-kernel"].map(OsString::from);
-    let arguments: Vec<_> = arguments.into_iter().chain([out.into()]).collect();
+    let arguments: Vec<_> = arguments.into_iter().chain([elf.into()]).collect();
     dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }
 
