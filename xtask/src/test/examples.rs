@@ -8,6 +8,7 @@ mod kernel;
 mod memory;
 mod mistakes;
 mod pages;
+mod per_cpu;
 
 use std::{
     ffi::OsString,
@@ -95,6 +96,7 @@ pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted) {
     pages::add(pool, wanted);
     memory::add(pool, wanted);
     gnu::add(pool, wanted);
+    per_cpu::add(pool, wanted);
     for example in &EXAMPLES {
         add_example(pool, wanted, example);
     }

@@ -102,12 +102,12 @@ impl Package {
 }
 
 /// Returns the directory that all packages are built to, so that the engine is compiled once for all of them.
-fn shared() -> PathBuf {
+pub fn shared() -> PathBuf {
     workspace::root().join("target/derived")
 }
 
 /// Writes a file, unless it has this text: Cargo builds anew what is written anew.
-fn write_once(path: &Path, text: &str) -> io::Result<()> {
+pub fn write_once(path: &Path, text: &str) -> io::Result<()> {
     let is_written = |old: String| old == text;
     if fs::read_to_string(path).is_ok_and(is_written) { Ok(()) } else { fs::write(path, text) }
 }
