@@ -247,7 +247,8 @@ pub unsafe trait Platform {
         Self::CPUS == 1
     }
 
-    /// Lets other tasks run. Called while a registration by another task is in progress.
+    /// Lets other tasks run. Called while another task changes probes, and while a task that was interrupted in the
+    /// code of a removed probe has not left it.
     ///
     /// The default returns at once: it assumes that there are no other tasks, or that they run anyway.
     fn yield_now() {
