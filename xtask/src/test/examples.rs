@@ -39,8 +39,8 @@ struct Example {
     audit: Option<Audit>,
     /// Whether the tables of the image are filled in before it runs.
     has_tables: bool,
-    /// Runs the image on a machine.
-    run: fn(&Path, QemuMachine) -> Result<Outcome, String>,
+    /// Runs the image on a machine. The first argument is the name of the example.
+    run: fn(&str, &Path, QemuMachine) -> Result<Outcome, String>,
 }
 
 /// Audits an image. The error is the report.
@@ -126,16 +126,16 @@ fn add_example<'a>(pool: &Pool<'a>, wanted: &'a Wanted, example: &'static Exampl
             && let Some(elf) = context.results.step(format!("build::{package}/raspi3b"), build_for_raspi3b(example))
             && let Some(elf) = context.results.step(format!("tables::{package}/raspi3b"), image_to_run(example, elf))
         {
-            context.add_test(on_raspi3b, move || run(&elf, RASPI3B));
+            context.add_test(on_raspi3b, move || run(name, &elf, RASPI3B));
         }
         let mut machines = machines.into_iter().filter(|(_, name)| wanted.has(name)).peekable();
         if machines.peek().is_some()
             && let Some(elf) = context.results.step(format!("build::{package}"), build(example, &[]))
             && let Some(elf) = context.results.step(format!("tables::{package}"), image_to_run(example, elf))
         {
-            machines.for_each(|(machine, name)| {
+            machines.for_each(|(machine, test)| {
                 let elf = elf.clone();
-                context.add_test(name, move || run(&elf, machine));
+                context.add_test(test, move || run(name, &elf, machine));
             });
         }
     });
@@ -171,9 +171,9 @@ fn shown(name: &str) -> Result<String, String> {
     Ok(shown.to_owned())
 }
 
-/// Compares the output of the example `minimal`, or of a kernel that is derived from it, with the block of its page.
-fn prints(elf: &Path, machine: QemuMachine) -> Result<Outcome, String> {
-    let (printed, expected) = (run(elf, machine)?, shown("minimal")?);
+/// Compares the output of an example, or of a kernel that is derived from it, with the block of the example's page.
+fn prints(name: &str, elf: &Path, machine: QemuMachine) -> Result<Outcome, String> {
+    let (printed, expected) = (run(elf, machine)?, shown(name)?);
     match printed == expected {
         true => Ok(Outcome::Passed),
         false => Err(format!("it prints\n{printed}\nand its page shows\n{expected}")),
@@ -194,8 +194,8 @@ fn fill_in(elf: &Path) -> Result<PathBuf, String> {
 }
 
 /// Plays the session of the example's page.
-fn answers(elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Result<Outcome, String> {
-    let page = read("examples/console/README.md")?;
+fn answers(name: &str, elf: &Path, QemuMachine { machine, core, cpus }: QemuMachine) -> Result<Outcome, String> {
+    let page = read(&format!("examples/{name}/README.md"))?;
     let session = Session::in_markdown(&page, "console").into_iter().next().ok_or("the page shows no session")??;
     let cpus = cpus.to_string();
     let arguments = ["-machine", machine, "-cpu", core, "-smp", &cpus, "-nic", "none", "-kernel"].map(OsString::from);

@@ -41,7 +41,7 @@ fn add_one(context: &BuildContext<'_, '_>, row: &'static str, name: &str, featur
     let package = Package::new("features")?;
     package.put(name, &[], "")?;
     let elf = package.build(&[name], &["--no-default-features", "--features", features])?.join(name);
-    context.add_test(test_name(name), move || prints(&elf, VIRT).and_then(|_| takes(&elf, row)));
+    context.add_test(test_name(name), move || prints("minimal", &elf, VIRT).and_then(|_| takes(&elf, row)));
     Ok(())
 }
 

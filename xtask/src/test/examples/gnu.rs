@@ -29,6 +29,6 @@ fn add_test(context: &BuildContext<'_, '_>) -> Result<(), String> {
     let package = Package::new("gnu_ld")?;
     package.put("gnu_ld", &[], "")?;
     let elf = package.build_with_linker("gnu_ld", LINKER)?;
-    context.add_test(TEST, move || prints(&elf, VIRT));
+    context.add_test(TEST, move || prints("minimal", &elf, VIRT));
     Ok(())
 }

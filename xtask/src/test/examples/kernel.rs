@@ -18,9 +18,9 @@ pub fn is_closed(elf: &Path) -> Result<(), String> {
 
 /// Runs the example, with its tables filled in, on several CPUs. It must print what its page shows, with other numbers
 /// that agree with each other.
-pub fn counts(elf: &Path, machine: QemuMachine) -> Result<Outcome, String> {
+pub fn counts(name: &str, elf: &Path, machine: QemuMachine) -> Result<Outcome, String> {
     let printed = run(elf, QemuMachine { cpus: CPUS, ..machine })?;
-    let page = shown("kernel")?;
+    let page = shown(name)?;
     if words(&printed) != words(&page) {
         return Err(format!("it prints\n{printed}\nand its page shows\n{page}"));
     }

@@ -184,7 +184,7 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
     let directory = package.build(&names, &[])?;
     for variant in variants {
         let elf = directory.join(variant.name);
-        context.add_test(test_name(variant), move || prints(&elf, variant.machine));
+        context.add_test(test_name(variant), move || prints("minimal", &elf, variant.machine));
     }
     Ok(())
 }

@@ -111,7 +111,7 @@ pub fn add(pool: &Pool<'_>, wanted: &Wanted) {
     pool.add_for(wanted.among([TEST]), "a kernel with data of CPUs", |context| {
         if let Some(elf) = context.results.step(format!("build::{NAME}"), build().and_then(|elf| super::fill_in(&elf)))
         {
-            context.add_test(TEST, move || kernel::counts(&elf, VIRT));
+            context.add_test(TEST, move || kernel::counts("kernel", &elf, VIRT));
         }
     });
 }
