@@ -6,7 +6,7 @@
 //! is not wired up, and where it has one for each CPU, it need not say which is whose.
 //!
 //! The cycle counter is not used, so that it can be read while others sample. Counters stand still from the beginning
-//! of the handler to its end ([`Mode::Paused`]). Entry to the exception and return from it count.
+//! of the handler to its end (`Mode::Paused`). Entry to the exception and return from it count.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

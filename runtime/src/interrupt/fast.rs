@@ -119,7 +119,7 @@ pub(crate) fn is_owned() -> bool {
 ///
 /// The handler runs with all of PSTATE.DAIF masked, on the stack of the interrupted task, and in its name. The timer is
 /// disarmed by then, and the counters are paused: a handler that samples periodically [arms](arm) the timer again and
-/// [sets](counters::set) the counters.
+/// sets the counters (`counters::set`).
 ///
 /// # Errors
 ///

@@ -19,7 +19,7 @@
 //!
 //! **Running.** Ready tasks run in turn, on whichever CPU is free first. While others are ready, each runs for a
 //! quantum of 4 ms. A switch takes place when a task gives up its CPU in a call (yield, sleep, wait, exit), or at the
-//! end of an interrupt ([`preempt`]). Interrupts are masked from before the decision until after the switch. Code that
+//! end of an interrupt (`preempt`). Interrupts are masked from before the decision until after the switch. Code that
 //! must not be preempted holds a value: an [`IrqMask`](crate::sync::IrqMask) if interrupts must not come either,
 //! otherwise a [`PreemptMask`](crate::sync::PreemptMask).
 //!
