@@ -3,10 +3,10 @@
 //!
 //! # Principles
 //!
-//! 1. The probed code cannot tell. After a probed instruction, registers, flags, memory and control flow are what
-//!    they would have been without the probe; only time passes. There is one exception: while a return probe follows
-//!    a call, its trampoline shows in x30, in the return address that the function saves, and in that address once
-//!    it is signed.
+//! 1. The probed code cannot tell. After a probed instruction, live registers and flags, memory and control flow are
+//!    what they would have been without the probe; only time passes. There is one exception: while a return probe
+//!    follows a call, its trampoline shows in x30, in the return address that the function saves, and in that address
+//!    once it is signed.
 //! 2. No event is lost silently. Every skipped or missed event increments a counter that is shown.
 //! 3. The hit path is closed: it takes no lock that interrupted code may hold, allocates nothing, and calls only
 //!    functions that cannot be probed.

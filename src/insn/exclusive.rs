@@ -280,9 +280,7 @@ impl Step {
             ) => return Self::Call { offset: None },
             Verdict::Slot if word & !0xf00 == CLREX => return Self::End,
             Verdict::Simulate(Op::Branch { offset }) => (false, Some(offset)),
-            Verdict::Simulate(
-                Op::BranchConditional { offset, .. } | Op::CompareBranch { offset, .. } | Op::TestBranch { offset, .. },
-            ) => (true, Some(offset)),
+            Verdict::Simulate(op) if let Some(offset) = op.branch_offset() => (true, Some(offset)),
             Verdict::Reject(Reason::CompareAndBranch) => (true, Some(compare_and_branch_offset(word))),
             _ => (true, None),
         };

@@ -108,7 +108,9 @@ impl Op {
             | Self::BranchConditional { offset, .. }
             | Self::CompareBranch { offset, .. }
             | Self::TestBranch { offset, .. } => Some(offset),
-            _ => None,
+            Self::Nop | Self::Address { .. } | Self::AddressOfPage { .. } | Self::LoadLiteral { .. } => None,
+            Self::BranchLink { .. } | Self::BranchRegister { .. } | Self::BranchAuthenticated { .. } => None,
+            Self::ReadDaif { .. } | Self::WriteDaif { .. } | Self::SetDaif { .. } | Self::ClearDaif { .. } => None,
         }
     }
 

@@ -205,9 +205,7 @@ impl Instruction {
         let next = match verdict {
             Verdict::Simulate(Op::Branch { offset }) => Next::Branch(offset),
             Verdict::Simulate(Op::BranchLink { offset }) => Next::Call(offset),
-            Verdict::Simulate(
-                Op::BranchConditional { offset, .. } | Op::CompareBranch { offset, .. } | Op::TestBranch { offset, .. },
-            ) => Next::Either(offset),
+            Verdict::Simulate(op) if let Some(offset) = op.branch_offset() => Next::Either(offset),
             Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => match kind {
                 Indirect::Call => Next::IndirectCall,
                 Indirect::Jump => Next::Jump,

@@ -321,9 +321,9 @@ impl<'a> Walk<'a> {
                 // could not be called.
                 Next::End(if kind == Indirect::Call { Registers::NONE } else { unwritten })
             }
-            Verdict::Simulate(
-                Op::BranchConditional { offset, .. } | Op::CompareBranch { offset, .. } | Op::TestBranch { offset, .. },
-            ) => Next::Branch(Branch { target: target(offset), next: Some(at.wrapping_add(4)), unwritten }),
+            Verdict::Simulate(op) if let Some(offset) = op.branch_offset() => {
+                Next::Branch(Branch { target: target(offset), next: Some(at.wrapping_add(4)), unwritten })
+            }
             _ => Next::Instruction(unwritten),
         })
     }

@@ -35,6 +35,9 @@ fn branches(op: Op, frame: &TrapFrame) -> bool {
             (if wide { value } else { value & 0xffff_ffff } != 0) == nonzero
         }
         Op::TestBranch { rt, bit, nonzero, .. } => (frame.register(rt) >> (bit & 63) & 1 != 0) == nonzero,
-        _ => true,
+        // Other instructions are in no `Exit`.
+        Op::Branch { .. } | Op::BranchLink { .. } | Op::BranchRegister { .. } | Op::BranchAuthenticated { .. } => true,
+        Op::Nop | Op::Address { .. } | Op::AddressOfPage { .. } | Op::LoadLiteral { .. } => true,
+        Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => true,
     }
 }
