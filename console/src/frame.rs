@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::{
-    Indirect, Instruction, Op, Reason, RegisterAccess, Registers, StackPointer, Verdict, brk, classify,
+    Indirect, Instruction, Op, Reason, RegisterAccess, Registers, StackPointer, Verdict, branch_offset, brk, classify,
 };
 use fallible::OutOfMemory;
 
@@ -57,7 +57,7 @@ impl Frames {
             let verdict = classify(word);
             let after = frames.known.get(at).map_or(Known::Nothing, |&before| after(word, before));
             let op = if let Verdict::Simulate(op) = verdict { Some(op) } else { None };
-            if let Some(offset) = op.and_then(Op::branch_offset) {
+            if let Some(offset) = branch_offset(word, verdict) {
                 let target = at.wrapping_add_signed(offset as isize / 4);
                 frames.lead(target, after, &mut pending)?;
             }

@@ -18,9 +18,9 @@ use core::ops::Range;
 
 use fallible::OutOfMemory;
 
-use super::classify;
 use super::op::Op;
 use super::verdict::{Reason, Verdict};
+use super::{branch_offset, classify};
 
 /// The number of instructions after ADR among which the load is looked for.
 const REACH: usize = 16;
@@ -143,8 +143,7 @@ const fn computes(word: u32, rd: u8) -> bool {
 
 /// Returns the target of the word at `at`, if it is a direct branch without a link.
 fn target(word: u32, at: u64) -> Option<u64> {
-    let Verdict::Simulate(op) = classify(word) else { return None };
-    op.branch_offset().map(|offset| at.wrapping_add_signed(offset.into()))
+    branch_offset(word, classify(word)).map(|offset| at.wrapping_add_signed(offset.into()))
 }
 
 #[cfg(test)]
@@ -183,21 +182,26 @@ mod tests {
     #[test]
     fn a_table_is_data_up_to_where_a_branch_leads_that_stands_before_it() {
         const TABLE: u32 = 0x1400_0002; // It looks like b +8.
-        let function = [
-            0x5400_0148, // b.hi 10
-            0x1000_0089, // adr x9, 5
-            0xb868_7929, // ldrsw x9, [x9, x8, lsl #2]
-            0x8b09_0129, // add x9, x9, x9
-            0xd61f_0120, // br x9
-            TABLE,
-            TABLE,
-            TABLE, // 5 to 7
-            NOP,   // 8, which only the table leads to
-            RET,   // 9
-            NOP,   // 10
-            RET,
-        ];
-        assert_eq!(data(&function), [(5, 1), (6, 1), (7, 1), (8, 1), (9, 1)]);
+        let function = |bounds_check| {
+            [
+                bounds_check,
+                0x1000_0089, // adr x9, 5
+                0xb868_7929, // ldrsw x9, [x9, x8, lsl #2]
+                0x8b09_0129, // add x9, x9, x9
+                0xd61f_0120, // br x9
+                TABLE,
+                TABLE,
+                TABLE, // 5 to 7
+                NOP,   // 8, which only the table leads to
+                RET,   // 9
+                NOP,   // 10
+                RET,
+            ]
+        };
+        // b.hi 10; cbhi x8, x0, 10.
+        for bounds_check in [0x5400_0148, 0xf440_0148] {
+            assert_eq!(data(&function(bounds_check)), [(5, 1), (6, 1), (7, 1), (8, 1), (9, 1)]);
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ use fallible::OutOfMemory;
 
 pub use callees::SequenceCallees;
 
-use super::classify::{classify, compare_and_branch_offset};
+use super::classify::{branch_offset, classify};
 use super::op::{Indirect, Op};
 use super::verdict::{Reason, Verdict};
 
@@ -263,7 +263,8 @@ impl Step {
     fn of(word: u32) -> Self {
         /// CLREX (C6.2), without its operand in bits 11 to 8.
         const CLREX: u32 = 0xd503_305f;
-        let (next, offset) = match classify(word) {
+        let verdict = classify(word);
+        let (next, offset) = match verdict {
             Verdict::Reject(Reason::LoadExclusive) => return Self::Load,
             Verdict::Reject(Reason::StoreExclusive) => return Self::Store,
             Verdict::Simulate(
@@ -280,9 +281,7 @@ impl Step {
             ) => return Self::Call { offset: None },
             Verdict::Slot if word & !0xf00 == CLREX => return Self::End,
             Verdict::Simulate(Op::Branch { offset }) => (false, Some(offset)),
-            Verdict::Simulate(op) if let Some(offset) = op.branch_offset() => (true, Some(offset)),
-            Verdict::Reject(Reason::CompareAndBranch) => (true, Some(compare_and_branch_offset(word))),
-            _ => (true, None),
+            _ => (true, branch_offset(word, verdict)),
         };
         Self::Continue { next, offset }
     }

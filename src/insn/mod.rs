@@ -74,8 +74,8 @@ pub use verdict::{Reason, Verdict};
 pub use {
     crate::exception::simulate::{Environment, Fault, Guard, holds},
     classify::{
-        compare_and_branch_offset, is_exception_or_system, is_floating, is_load_or_store, is_prefetch, may_branch,
-        modifies_next, returns_authenticated,
+        branch_offset, is_exception_or_system, is_floating, is_load_or_store, is_prefetch, may_branch, modifies_next,
+        returns_authenticated,
     },
     continuation::Continuation,
     data::may_read_data,

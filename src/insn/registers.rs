@@ -321,6 +321,10 @@ const fn register(word: u32) -> RegisterAccess {
         0b0010 if bit(word, 11) => RegisterAccess::NONE.reads(rn.with(FLAGS)).writes(FLAGS),
         0b0010 => RegisterAccess::NONE.reads(rn.with(rm).with(FLAGS)).writes(FLAGS),
         0b0100 => access.reads(FLAGS),
+        // PACIA171615, PACIB171615, AUTIA171615, AUTIB171615.
+        0b0110 if matches!(word, 0xdac1_8bfe | 0xdac1_8ffe | 0xdac1_bbfe | 0xdac1_bffe) => {
+            RegisterAccess::NONE.reads(Registers::from_to(15, 17)).writes(Registers::x(17))
+        }
         // One source. PACIA and its kin also read their destination.
         0b0110 if bit(word, 30) && !sets => {
             let signs = if field(word, 20, 16) == 1 { rd } else { Registers::NONE };
@@ -462,6 +466,8 @@ impl StackPointer {
                 (0b0110, 0b00_0100) if !bit(word, 30) => Self::Unknown,
                 _ => Self::Moved(0),
             },
+            // ADDVL, ADDPL; ADDSVL, ADDSPL.
+            0b0010 if rd == 31 && word & 0xffa0_f000 == 0x0420_5000 => Self::Unknown,
             0b0100 | 0b0110 | 0b1100 | 0b1110 if rn == 31 => match (field(word, 29, 28), bit(word, 24)) {
                 // Pairs: the scale is that of the register.
                 (0b10, _) if bit(word, 23) => {

@@ -15,11 +15,10 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::classify;
 use super::liveness::{Bounds, Live, Read, ScratchPreservers, Shared, called_by, function_around, live_after_call};
 use super::registers::Registers;
 use super::survey::row::{Row, offset};
-use super::verdict::Verdict;
+use super::{branch_offset, classify};
 
 /// The functions of a text that have such results, or for which that cannot be excluded.
 #[derive(Debug, Default)]
@@ -51,9 +50,8 @@ impl ScratchResults {
             let Some(function) = function_around(function, &text, bounds) else { continue };
             for at in function.clone().step_by(4) {
                 let Some(word) = read(at) else { break };
-                let target = called_by(word, at).or_else(|| match classify(word) {
-                    Verdict::Simulate(op) => op.branch_offset().map(|offset| at.wrapping_add_signed(offset.into())),
-                    _ => None,
+                let target = called_by(word, at).or_else(|| {
+                    branch_offset(word, classify(word)).map(|offset| at.wrapping_add_signed(offset.into()))
                 });
                 let other = target.filter(|target| !function.contains(target) && !found.has_some(*target));
                 if let Some(other) = other {

@@ -123,7 +123,9 @@ impl fmt::Display for Reason {
             Self::ExceptionGenerating => "generates an exception of its own: probe its neighbour or its handler",
             Self::PermanentlyUndefined => "is permanently undefined: it is data, or a trap",
             Self::ExceptionReturn => "returns from an exception, with state that the probe's breakpoint has replaced",
-            Self::AuthenticatedAddress => "signs or authenticates with its own address: probe the instruction after it",
+            Self::AuthenticatedAddress => {
+                "signs or authenticates with the address of an instruction: probe the one before or after it"
+            }
             Self::AfterModifier => {
                 "follows PACM, which may make it sign or authenticate with its own address: probe the instruction after it"
             }

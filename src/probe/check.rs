@@ -348,12 +348,12 @@ impl Checker {
             if !insn::may_branch(word) {
                 continue;
             }
-            let Verdict::Simulate(operation) = insn::classify(word) else { continue };
-            let target = operation.branch_offset().map(|offset| branch.wrapping_add_signed(offset as isize));
+            let verdict = insn::classify(word);
+            let target = insn::branch_offset(word, verdict).map(|offset| branch.wrapping_add_signed(offset as isize));
             if target == Some(address) {
                 return Some(NotEntry::Loop { branch });
             }
-            if operation.is_jump() {
+            if matches!(verdict, Verdict::Simulate(operation) if operation.is_jump()) {
                 jump = jump.or(Some(NotEntry::Jump { branch }));
             }
         }

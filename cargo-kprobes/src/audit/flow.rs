@@ -1,7 +1,7 @@
 //! Where control goes from an instruction, which follows from the engine's own classification. Pure.
 
 use aarch64_kprobes::insn::{
-    Indirect, Op, Reason, Verdict, classify, compare_and_branch_offset, is_floating, returns_authenticated,
+    Indirect, Op, Reason, Verdict, branch_offset, classify, is_floating, returns_authenticated,
 };
 
 /// The number of the link register.
@@ -30,23 +30,20 @@ pub enum Flow {
 
 /// Returns where control goes from the instruction `word`.
 pub fn flow(word: u32) -> Flow {
-    match classify(word) {
-        Verdict::Simulate(operation) => match operation {
-            Op::Branch { offset } => Flow::Jump(offset.into()),
-            Op::BranchLink { offset } => Flow::Call(offset.into()),
-            Op::BranchRegister { kind, rn } | Op::BranchAuthenticated { kind, rn, .. } => match kind {
-                Indirect::Call => Flow::CallRegister(rn),
-                Indirect::Return if rn == LINK => Flow::Return,
-                Indirect::Jump | Indirect::Return => Flow::JumpRegister(rn),
-            },
-            other => other.branch_offset().map_or(Flow::Next, |offset| Flow::Condition(offset.into())),
+    let verdict = classify(word);
+    match verdict {
+        Verdict::Simulate(Op::Branch { offset }) => Flow::Jump(offset.into()),
+        Verdict::Simulate(Op::BranchLink { offset }) => Flow::Call(offset.into()),
+        Verdict::Simulate(Op::BranchRegister { kind, rn } | Op::BranchAuthenticated { kind, rn, .. }) => match kind {
+            Indirect::Call => Flow::CallRegister(rn),
+            Indirect::Return if rn == LINK => Flow::Return,
+            Indirect::Jump | Indirect::Return => Flow::JumpRegister(rn),
         },
-        Verdict::Reject(Reason::CompareAndBranch) => Flow::Condition(compare_and_branch_offset(word).into()),
         Verdict::Reject(Reason::ExceptionReturn) => Flow::Return,
         Verdict::Reject(Reason::AuthenticatedAddress) if returns_authenticated(word) => Flow::Return,
         Verdict::Reject(Reason::ExceptionGenerating) => Flow::Exception("it generates an exception"),
         Verdict::Reject(Reason::PermanentlyUndefined) => Flow::Exception("it is permanently undefined"),
         Verdict::Reject(Reason::Unallocated) if !is_floating(word) => Flow::Exception("it is not a known instruction"),
-        Verdict::Slot | Verdict::Reject(_) => Flow::Next,
+        _ => branch_offset(word, verdict).map_or(Flow::Next, |offset| Flow::Condition(offset.into())),
     }
 }

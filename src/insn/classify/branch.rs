@@ -45,10 +45,16 @@ pub(super) const fn classify(word: u32) -> Verdict {
     }
 }
 
-/// Returns the distance of a branch of FEAT_CMPBR, in bytes (C6.2, CB).
+/// Returns the distance of a direct branch that is not a call, in bytes; `None` for other instructions. A branch that
+/// is refused is one, too. `verdict` is that on `word`.
 #[must_use]
-pub const fn compare_and_branch_offset(word: u32) -> i32 {
-    signed(word, 13, 5) << 2
+pub const fn branch_offset(word: u32, verdict: Verdict) -> Option<i32> {
+    match verdict {
+        Verdict::Simulate(op) => op.branch_offset(),
+        // FEAT_CMPBR (C6.2, CB).
+        Verdict::Reject(Reason::CompareAndBranch) => Some(signed(word, 13, 5) << 2),
+        Verdict::Slot | Verdict::Reject(_) => None,
+    }
 }
 
 /// Returns whether an instruction of FEAT_PAuth_LR, which is refused for [`Reason::AuthenticatedAddress`], returns:

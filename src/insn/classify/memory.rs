@@ -183,6 +183,7 @@ const fn single(word: u32) -> bool {
 const fn atomic(word: u32) -> bool {
     let (size, acquire, release) = (field(word, 31, 30), bit(word, 23), bit(word, 22));
     let unused = number(word, 16) == 31;
+    let has_eight = field(word, 4, 3) != 0b11 && !bit(word, 0);
     let opcode = field(word, 15, 12);
     if bit(word, 26) {
         // FEAT_LSFE: LDFADD, LDFMAX, LDFMIN, LDFMAXNM, LDFMINNM, their BF16 forms with size 00, and their stores.
@@ -195,10 +196,10 @@ const fn atomic(word: u32) -> bool {
     match opcode {
         // LDADD, LDCLR, LDEOR, LDSET, LDSMAX, LDSMIN, LDUMAX, LDUMIN; SWP.
         0b0000..=0b1000 => true,
-        // ST64B; ST64BV0, ST64BV; LD64B. RCWCLR, RCWSWP, RCWSET and their S forms.
-        0b1001 if size == 3 => unused && !acquire && !release,
-        0b1010 | 0b1011 if size == 3 => !acquire && !release,
-        0b1101 if size == 3 => unused && !acquire && !release,
+        // ST64B, LD64B; ST64BV0, ST64BV: of eight registers, from an even one up to x22 on. RCWCLR, RCWSWP, RCWSET and
+        // their S forms.
+        0b1001 | 0b1101 if size == 3 => unused && !acquire && !release && has_eight,
+        0b1010 | 0b1011 if size == 3 => !acquire && !release && has_eight,
         0b1001..=0b1011 => size <= 1,
         // LDAPR.
         0b1100 => unused && acquire && !release,

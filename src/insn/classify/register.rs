@@ -69,12 +69,14 @@ const fn one_source(word: u32) -> Verdict {
             0b000000..=0b000111 => Verdict::Slot,
             // PACIZA to AUTDZB; XPACI, XPACD.
             0b001000..=0b010001 => slot_if(rn == 31),
-            // PACNBIASPPC, PACNBIBSPPC; PACIA171615, PACIB171615; PACIASPPC, PACIBSPPC; AUTIA171615, AUTIB171615.
-            0b100000..=0b100011 | 0b101000 | 0b101001 | 0b101110 | 0b101111 if rn == 31 && rd == 30 => {
+            // PACNBIASPPC, PACNBIBSPPC; PACIASPPC, PACIBSPPC.
+            0b100000 | 0b100001 | 0b101000 | 0b101001 if rn == 31 && rd == 30 => {
                 Verdict::Reject(Reason::AuthenticatedAddress)
             }
+            // PACIA171615, PACIB171615; AUTIA171615, AUTIB171615.
+            0b100010 | 0b100011 | 0b101110 | 0b101111 => slot_if(rn == 31 && rd == 30),
             // AUTIASPPCR, AUTIBSPPCR.
-            0b100100 | 0b100101 if rd == 30 => Verdict::Reject(Reason::AuthenticatedAddress),
+            0b100100 | 0b100101 => slot_if(rd == 30),
             _ => UNALLOCATED,
         },
         _ => UNALLOCATED,

@@ -15,10 +15,10 @@ use core::ops::Range;
 use super::flow::{Exit, Flow};
 use super::walk::{DEPTH, read_by_callee};
 use super::{Bounds, Live, Preserving, Read, SCRATCH, called_by, function_around};
-use crate::insn::classify;
 use crate::insn::op::{Indirect, Op};
 use crate::insn::registers::{RegisterAccess, Registers};
 use crate::insn::verdict::Verdict;
+use crate::insn::{branch_offset, classify};
 
 /// The number of words that are taken together where no function is known.
 const PIECE: u64 = 256;
@@ -174,7 +174,8 @@ impl<'a> Callers<'a> {
 
     /// Returns where the instruction at `at` may lead outside of `function`, which contains it; `None` outside the text.
     fn leaving(&self, at: u64, function: &Range<u64>) -> Option<Leaving> {
-        let verdict = classify((self.read)(at)?);
+        let word = (self.read)(at)?;
+        let verdict = classify(word);
         let target = |offset: i32| at.wrapping_add_signed(offset.into());
         let outside = |target: u64| if function.contains(&target) { Leaving::Nowhere } else { Leaving::To(target) };
         Some(match verdict {
@@ -183,8 +184,7 @@ impl<'a> Callers<'a> {
                 Indirect::Return => Leaving::Nowhere,
                 Indirect::Jump | Indirect::Call => Leaving::Unknown,
             },
-            Verdict::Simulate(op) => op.branch_offset().map_or(Leaving::Nowhere, |offset| outside(target(offset))),
-            _ => Leaving::Nowhere,
+            _ => branch_offset(word, verdict).map_or(Leaving::Nowhere, |offset| outside(target(offset))),
         })
     }
 

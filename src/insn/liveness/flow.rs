@@ -9,10 +9,10 @@ use core::ops::Range;
 
 use super::walk::is_trap;
 use super::{Read, SCRATCH};
-use crate::insn::classify;
 use crate::insn::op::{Indirect, Op};
 use crate::insn::registers::{RegisterAccess, Registers};
 use crate::insn::verdict::Verdict;
+use crate::insn::{branch_offset, classify};
 
 /// The largest number of times that the instructions are looked at before every register counts as found. Loops in
 /// loops take one more for each level.
@@ -205,13 +205,12 @@ impl Instruction {
         let next = match verdict {
             Verdict::Simulate(Op::Branch { offset }) => Next::Branch(offset),
             Verdict::Simulate(Op::BranchLink { offset }) => Next::Call(offset),
-            Verdict::Simulate(op) if let Some(offset) = op.branch_offset() => Next::Either(offset),
             Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => match kind {
                 Indirect::Call => Next::IndirectCall,
                 Indirect::Jump => Next::Jump,
                 Indirect::Return => Next::Return,
             },
-            _ => Next::Instruction,
+            _ => branch_offset(word, verdict).map_or(Next::Instruction, Next::Either),
         };
         let reads = if reads == Registers::ALL { reads } else { reads & SCRATCH };
         Self { reads, writes: writes & SCRATCH, next, ..NOTHING }

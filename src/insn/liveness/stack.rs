@@ -4,11 +4,11 @@ use core::ops::Range;
 
 use super::Read;
 use super::walk::{DEPTH, STEPS_MAX};
-use crate::insn::classify;
 use crate::insn::decode::Instruction;
 use crate::insn::op::{Indirect, Op};
 use crate::insn::registers::{RegisterAccess, Registers, StackPointer};
 use crate::insn::verdict::Verdict;
+use crate::insn::{branch_offset, classify};
 
 /// Returns how many bytes higher than at its entry the stack pointer is when the function at these virtual addresses
 /// returns; `None` if that cannot be determined, as in a function with conditional branches.
@@ -76,7 +76,8 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
                 Op::BranchRegister { kind: Indirect::Return, .. }
                 | Op::BranchAuthenticated { kind: Indirect::Return, .. },
             ) => return Ok(height),
-            Verdict::Simulate(op) if op.branch_offset().is_some() || op.is_jump() => return Err(Undetermined::Paths),
+            Verdict::Simulate(op) if op.is_jump() => return Err(Undetermined::Paths),
+            _ if branch_offset(word, verdict).is_some() => return Err(Undetermined::Paths),
             _ => {}
         }
         at = at.wrapping_add(4);

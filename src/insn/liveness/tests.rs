@@ -257,6 +257,7 @@ fn moved(words: &[u32]) -> Option<i64> {
 fn functions_that_do_not_restore_the_stack_pointer_are_found() {
     const DOWN: u32 = 0xd100_83ff; // sub sp, sp, #32
     const TO_FRAME: u32 = 0x9100_03bf; // mov sp, x29
+    const COMPARE_TWO: u32 = 0xf401_0040; // cbgt x0, x1, +8
     assert_eq!(moved(&[RET]), Some(0));
     assert_eq!(moved(&[PUSH, SET_FRAME, DOWN, TO_FRAME, POP, RET]), Some(0));
     assert_eq!(moved(&[DOWN, RET]), Some(-32));
@@ -271,6 +272,7 @@ fn functions_that_do_not_restore_the_stack_pointer_are_found() {
     // Set from a frame pointer that the function has not set; moved on one of two paths; an endless loop.
     assert_eq!(moved(&[TO_FRAME, RET]), None);
     assert_eq!(moved(&[DOWN, compare_branch(2), RET, POP, RET]), None);
+    assert_eq!(moved(&[DOWN, COMPARE_TWO, RET, POP, RET]), None);
     assert_eq!(moved(&[branch(0)]), None);
     // The called function does not return.
     assert_eq!(stack_at_return(START..at(2), &reader(&[PUSH, call(1), RET])), None);

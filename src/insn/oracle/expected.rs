@@ -92,16 +92,10 @@ fn expect(instruction: &Instruction) -> Expected {
         | O::RETABSPPCR
         | O::AUTIASPPC
         | O::AUTIBSPPC
-        | O::AUTIASPPCR
-        | O::AUTIBSPPCR
         | O::PACIASPPC
         | O::PACIBSPPC
         | O::PACNBIASPPC
         | O::PACNBIBSPPC
-        | O::PACIA171615
-        | O::PACIB171615
-        | O::AUTIA171615
-        | O::AUTIB171615
         | O::PACM => Reject(Reason::AuthenticatedAddress),
         O::ERET | O::ERETAA | O::ERETAB | O::DRPS => Reject(Reason::ExceptionReturn),
         O::SVC | O::HVC | O::SMC | O::BRK | O::HLT | O::DCPS1 | O::DCPS2 | O::DCPS3 => {

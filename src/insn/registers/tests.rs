@@ -95,6 +95,9 @@ fn what_is_read_is_told_from_what_is_written() {
         (0x9a0b_0149, "x10 x11 NZCV", "x9"),         // adc x9, x10, x11
         (0x9b0b_3149, "x10 x11 x12", "x9"),          // madd x9, x10, x11, x12
         (0xdac1_0149, "x9 x10", "x9"),               // pacia x9, x10
+        (0xdac1_8bfe, "x15 x16 x17", "x17"),         // pacia171615
+        (0xdac1_bffe, "x15 x16 x17", "x17"),         // autib171615
+        (0xdac1_913e, "x9 x30", "x30"),              // autiasppcr x9
         (0xdac0_1149, "x10", "x9"),                  // clz x9, x10
         (0xa9bf_2be9, "x9 x10", ""),                 // stp x9, x10, [sp, #-16]!
         (0xa8c1_2d89, "x12", "x9 x11 x12"),          // ldp x9, x11, [x12], #16
@@ -153,6 +156,9 @@ fn movements_of_the_stack_pointer_are_found() {
         (0x1100_43ff, Unknown),        // add wsp, wsp, #16
         (0x9a02_203f, Unknown),        // addpt sp, x1, x2
         (0x9ac2_103f, Unknown),        // irg sp, x1, x2
+        (0x043f_57ff, Unknown),        // addvl sp, sp, #-1
+        (0x047f_57ff, Unknown),        // addpl sp, sp, #-1
+        (0x04bf_57ff, Moved(0)),       // rdvl xzr, #-1
         (0xd920_17e1, Unknown),        // stg x1, [sp], #16
         (0xd920_1be1, Moved(0)),       // stg x1, [sp, #16]
         (0x9ac2_083f, Moved(0)),       // udiv xzr, x1, x2

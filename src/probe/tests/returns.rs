@@ -231,11 +231,13 @@ fn true_return_addresses_are_told_by_the_stack() {
 #[test]
 fn a_return_probe_on_a_loop_head_is_refused() {
     let computer = computer();
-    // add x0, x0, #1; cbz x0, back to the first; ret
-    let function = computer.function(0, &[add(1), 0xb4ff_ffe0, RET]);
-    let refused = Kretprobe::at(function).register().map(drop);
-    assert_eq!(refused, Err(ProbeError::EntryIsLoop { address: function, branch: function + 4 }));
-    assert!(Kprobe::at(function).register().is_ok());
+    // cbz x0, back by an instruction; cbgt w0, w1, back by one, which is itself refused.
+    for branch in [0xb4ff_ffe0, 0x7401_3fe0] {
+        let function = computer.function(0, &[add(1), branch, RET]);
+        let refused = Kretprobe::at(function).register().map(drop);
+        assert_eq!(refused, Err(ProbeError::EntryIsLoop { address: function, branch: function + 4 }));
+        assert!(Kprobe::at(function).register().is_ok());
+    }
 }
 
 #[test]

@@ -72,6 +72,7 @@ pub(super) const REJECTED: &[(u32, Reason)] = &[
     (0x5500_003f, AuthenticatedAddress), // retaasppc #-4
     (0xf3a0_003f, AuthenticatedAddress), // autibsppc #-4
     (0xdac1_83fe, AuthenticatedAddress), // pacnbiasppc
+    (0xd65f_0be3, AuthenticatedAddress), // retaasppcr x3
     (0xd503_24ff, AuthenticatedAddress), // pacm
     (0x1c00_0020, SimdLiteral), // ldr s0, #4
     (0x9c00_0020, SimdLiteral), // ldr q0, #4
@@ -208,6 +209,8 @@ pub(super) const UNALLOCATED: &[u32] = &[
     0x8bc0_0000, 0x8b20_1400, 0x9a40_0000, 0xbb00_0000,
     // CASP of odd registers, LDR with opc 11, PRFM with writeback, a register offset by a byte.
     0x4821_7c82, 0xf9c0_0000, 0xf880_0400, 0xf860_0800,
+    // LD64B of registers from an odd one, ST64B of x24 and seven more.
+    0xf83f_d023, 0xf83f_9038,
     // LD1 with post-index register but no post-index, LD2 of one doubleword, literal load with opc 11 and V.
     0x0c41_7000, 0x0c40_8c00, 0xdc00_0000,
     // FADD of ptype 10, FCMP with opcode2, ADD of a doubleword vector, DUP without size, PMULL of words.
@@ -308,6 +311,9 @@ pub(super) const SLOT: &[u32] = &[
     0xdac1_03e0, // pacia x0, sp
     0xdac1_3fe0, // autdzb x0
     0xdac1_43e0, // xpaci x0
+    0xdac1_8bfe, // pacia171615
+    0xdac1_bffe, // autib171615
+    0xdac1_901e, // autiasppcr x0
     0x1b02_0c20, // madd w0, w1, w2, w3
     0x9bc2_7c20, // umulh x0, x1, x2
     // Loads and stores.
