@@ -2,7 +2,7 @@
 //!
 //! Each CPU is started after the previous one has come, or was given up. So the idle tasks have the same numbers at
 //! every boot. A CPU enters at boot_secondary (trampoline/boot.S), finds its stacks in [`SMP_ENTRIES`] by its affinity,
-//! sets up its own state, and reports that it runs. A CPU that reports too late, or is not expected, waits forever with
+//! sets up its own state, and reports that it runs. A CPU that comes too late, or is not expected, waits forever with
 //! interrupts masked, because it must not join a kernel that goes on without it.
 //!
 //! **Spin table** (Linux, Documentation/arch/arm64/booting.rst): the CPU waits, by WFE, for an address to be stored at
@@ -62,11 +62,14 @@ pub(crate) static SMP_ENTRIES: [CpuEntry; MAX_CPUS] = [const { CpuEntry::closed(
 /// The states of a CPU during its start.
 const OFF: u8 = 0;
 const STARTING: u8 = 1;
-const RUNNING: u8 = 2;
+/// The CPU has come, and runs code of the kernel, so it must be held with the others when that is changed. The boot CPU
+/// therefore waits until it is ready, however long that takes.
+const PREPARING: u8 = 2;
+const RUNNING: u8 = 3;
 /// The CPU cannot be used, and waits forever. [`FAILURES`] has the reason.
-const FAILED: u8 = 3;
+const FAILED: u8 = 4;
 /// The boot CPU no longer waits for this CPU.
-const TIMED_OUT: u8 = 4;
+const TIMED_OUT: u8 = 5;
 
 static STATES: PerCpu<AtomicU8> = PerCpu::new([const { AtomicU8::new(OFF) }; MAX_CPUS]);
 static FAILURES: PerCpu<Once<StartError>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
@@ -232,7 +235,7 @@ fn release(method: Start, affinity: u64) -> Result<(), StartError> {
 fn wait_for(number: usize) -> Result<(), StartError> {
     let state = STATES.of(number);
     let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
-    while state.load(Ordering::Acquire) == STARTING {
+    while matches!(state.load(Ordering::Acquire), STARTING | PREPARING) {
         if time::counter() >= deadline
             && state.compare_exchange(STARTING, TIMED_OUT, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
@@ -254,7 +257,7 @@ fn prepare(cpu: usize) -> Result<(), StartError> {
 #[unsafe(no_mangle)]
 extern "C" fn runtime_boot_secondary(cpu: usize) -> ! {
     let state = STATES.of(cpu);
-    if state.load(Ordering::Acquire) != STARTING {
+    if state.compare_exchange(STARTING, PREPARING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         machine::park();
     }
     // SAFETY: boot.S passes this CPU's number, this is its first Rust code, and it runs on the stack that `start`
@@ -265,11 +268,12 @@ extern "C" fn runtime_boot_secondary(cpu: usize) -> ! {
         FAILURES.of(cpu).call_once(|| error);
     }
     if outcome.is_ok() {
+        // The CPU is not included in `on_each_cpu` yet, but no task has run that could enable a watchpoint.
         // SAFETY: `adopt_cpu` has led TPIDR_EL1 to a task with the address of this CPU's state, which was checked.
         unsafe { aarch64_kprobes::probe::initialize_cpu() };
     }
-    let next = if outcome.is_ok() { RUNNING } else { FAILED };
-    if state.compare_exchange(STARTING, next, Ordering::Release, Ordering::Relaxed).is_err() || outcome.is_err() {
+    state.store(if outcome.is_ok() { RUNNING } else { FAILED }, Ordering::Release);
+    if outcome.is_err() {
         machine::park();
     }
     task::run_idle()
