@@ -232,7 +232,7 @@ pub unsafe trait Platform {
     /// returned. What the caller has stored is visible to the calls, and what they have stored to the caller afterwards.
     /// A kernel that does not implement it returns false, calls nothing, and has no
     /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked. A CPU that
-    /// starts later calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) before this includes it.
+    /// starts calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) when this includes it.
     ///
     /// A watched access takes an exception wherever PSTATE.D is clear, outside of [`text`](Self::text) as well. Where
     /// there are watchpoints, PSTATE.D is set while ELR_EL1, SPSR_EL1, ESR_EL1 or FAR_EL1 hold something that is still

@@ -4,7 +4,7 @@
 //! [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu).
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use super::hit::cpu::Cpu;
 use super::hit::watch::range::Values;
@@ -234,7 +234,7 @@ impl Watchpoint {
     /// Enables or disables `watchpoints` on all CPUs. When it has disabled them, no handler is running, and none will
     /// run.
     ///
-    /// A CPU that starts later calls [`initialize_cpu`].
+    /// A CPU that starts calls [`initialize_cpu`].
     ///
     /// # Errors
     ///
@@ -341,12 +341,16 @@ pub fn watchpoints() -> usize {
 }
 
 /// Loads the debug registers of this CPU that belong to watchpoints, if there are any. A kernel calls it on a CPU that
-/// starts, before [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu) includes the CPU.
+/// starts, after it has included the CPU in [`Platform::on_each_cpu`](crate::platform::Platform::on_each_cpu), and
+/// before the CPU runs anything that may touch watched bytes. So no change of a watchpoint passes the CPU by: it is
+/// seen here, or `on_each_cpu` includes the CPU.
 ///
 /// # Safety
 ///
 /// The word at [`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET) holds the state of this CPU: it is read.
 pub unsafe fn initialize_cpu() {
+    // As in `change`, the other way round: the CPU is included before the slots are read.
+    fence(Ordering::SeqCst);
     load_registers();
 }
 
@@ -396,6 +400,9 @@ fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), W
     has_failed();
     let watchpoints = || watchpoints.iter().flatten();
     watchpoints().for_each(|watchpoint| watchpoint.set_enabled(is_enabled));
+    // The slots are changed before the kernel reads which CPUs there are. A CPU that is not yet among them sees the
+    // change in `initialize_cpu`.
+    fence(Ordering::SeqCst);
     let problem = if !kernel::on_each_cpu(load_registers) {
         WatchError::OneCpu
     } else if is_enabled && has_failed() {
