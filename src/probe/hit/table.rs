@@ -43,7 +43,8 @@ pub(crate) const EMPTY: *mut Point = ptr::without_provenance_mut(1);
 #[repr(C)]
 #[cfg_attr(all(test, loom), derive(Default))]
 pub(crate) struct Table {
-    /// The virtual address of the first word of the first page.
+    /// The virtual address of the first word of the first page; until it is known, one that is far from all text. The
+    /// assembly does not order its load after that of `length`.
     pub(super) base: AtomicUsize,
     /// The number of pages; 0 until the other fields are valid.
     length: AtomicUsize,
@@ -52,11 +53,16 @@ pub(crate) struct Table {
 
 #[cfg(not(all(test, loom)))]
 pub(crate) static TABLE: Table =
-    Table { base: AtomicUsize::new(0), length: AtomicUsize::new(0), pages: AtomicPtr::new(ptr::null_mut()) };
+    Table { base: AtomicUsize::new(NOWHERE), length: AtomicUsize::new(0), pages: AtomicPtr::new(ptr::null_mut()) };
 #[cfg(all(test, loom))]
 kprobes_models::loom::lazy_static! {
     pub(crate) static ref TABLE: Table = Table::default();
 }
+
+/// An address that is far from all virtual addresses of instructions, which are at the ends of the address space (Arm
+/// ARM, D8.1).
+#[cfg(not(all(test, loom)))]
+const NOWHERE: usize = 1 << 63;
 
 impl Table {
     /// Gives the table its pages, which begin at the virtual address `base`. Called once.
