@@ -138,8 +138,8 @@ pub unsafe trait Platform {
     /// not begin and end at multiples of 4, within [`text`](Self::text).
     fn function(address: usize) -> Option<Range<usize>>;
 
-    /// Returns whether there is data at any of these virtual addresses, which are those of a function or of one word
-    /// in a function. Code that reads data would read a breakpoint instead.
+    /// Returns whether there is data at any of these virtual addresses, which may be those of several functions, and
+    /// end beyond the text. Code that reads data would read a breakpoint instead.
     ///
     /// A kernel that keeps the mapping symbols of its ELF file (ELF for the Arm 64-bit Architecture, section 5.7)
     /// knows. Without them, the engine itself finds the words that instructions of the same function load.
@@ -160,9 +160,9 @@ pub unsafe trait Platform {
         &[]
     }
 
-    /// Calls `write` with a writable alias of the virtual address `address`, which is in the text or in executable
-    /// memory from [`allocate_executable`](Self::allocate_executable). The alias is valid for `length` bytes, which
-    /// lie in one 4 KiB page. It should be gone when this returns: an alias that stays lets stray writes change the
+    /// Calls `write` with a writable alias of the virtual address `address`, which is in a 4 KiB page with text or with
+    /// executable memory from [`allocate_executable`](Self::allocate_executable). The alias is valid for `length` bytes,
+    /// which lie in that page. It may be all of the page, and so begin before the text. It should be gone when this returns: an alias that stays lets stray writes change the
     /// text.
     ///
     /// It cannot fail, because removing a probe has to put its instruction back. A kernel reserves what an alias
@@ -187,8 +187,9 @@ pub unsafe trait Platform {
     }
 
     /// Maps `length` bytes of fresh memory, executable and not writable, and guarded if `guarded` is set. Returns their
-    /// virtual address, which is a multiple of 4096, at most 128 MiB from an end of the text; or `None` if there is no
-    /// memory, or if `length` is not a multiple of 4096. The memory is never unmapped.
+    /// virtual address, which is a multiple of 4096, at most 128 MiB from an end of the text, and not that of the last
+    /// 4 KiB of the address space; or `None` if there is no memory, or if `length` is not a multiple of 4096. The memory
+    /// is never unmapped.
     ///
     /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded: it returns no
     /// guarded memory. A kernel for which [`is_guarded`](Self::is_guarded) is true implements this function.

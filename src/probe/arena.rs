@@ -282,7 +282,9 @@ impl Supply {
     fn checked(&mut self, guarded: bool) -> Option<usize> {
         let spare = &mut self.spares[usize::from(guarded)];
         if spare.memory.is_none() {
-            spare.memory = kernel::allocate_executable(PIECE, guarded);
+            // A piece at the end of the address space would have no address for its end.
+            let memory = kernel::allocate_executable(PIECE, guarded);
+            spare.memory = memory.filter(|memory| memory.checked_add(PIECE).is_some());
         }
         let Some(memory) = spare.memory else {
             // A kernel that has returned guarded memory before has none left.
