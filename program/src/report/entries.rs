@@ -1,5 +1,7 @@
-//! Writes the entries of a map, in ascending order of their values.
+//! Writes the entries of a map: in ascending order of their values if these are numbers or aggregations, otherwise in
+//! that of their keys.
 
+use core::cmp::Ordering;
 use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
@@ -31,6 +33,30 @@ fn order(kept: MapValue, value: &[u64]) -> i128 {
     }
 }
 
+/// Compares two keys of these parts: signed numbers by their sign, and strings by their bytes.
+fn compare(parts: &[Type], mut one: &[u64], mut other: &[u64]) -> Ordering {
+    for &part in parts {
+        let (left, right);
+        (left, one) = split(one, part);
+        (right, other) = split(other, part);
+        let ordering = match part {
+            Type::Integer { signed: true } => {
+                let signed = |words: &[u64]| words.first().map(|word| word.cast_signed());
+                signed(left).cmp(&signed(right))
+            }
+            // The first byte is the lowest of its word.
+            Type::Text { .. } => {
+                left.iter().map(|word| word.swap_bytes()).cmp(right.iter().map(|word| word.swap_bytes()))
+            }
+            _ => left.cmp(right),
+        };
+        if ordering.is_ne() {
+            return ordering;
+        }
+    }
+    Ordering::Equal
+}
+
 /// Returns whether an aggregation is signed.
 pub(super) fn is_signed(aggregate: Aggregate) -> bool {
     match aggregate {
@@ -45,8 +71,10 @@ impl Reporter<'_> {
         let Some(of) = self.program.code.maps.get(number) else { return Ok(()) };
         let mut entries = self.entries(number, of)?;
         match of.value {
-            MapValue::Value(Type::Text { .. }) => entries.sort_by_text(),
-            kept => entries.sort_by_number(|value| order(kept, value))?,
+            MapValue::Aggregate(_) | MapValue::Value(Type::Integer { .. } | Type::Pointer { .. }) => {
+                entries.sort_by_number(|value| order(of.value, value))?;
+            }
+            MapValue::Value(_) => entries.sort_by_key(|one, other| compare(&of.keys, one, other)),
         }
         let all = entries.iter().len();
         let shown = if top == 0 { all } else { usize::try_from(top).unwrap_or(usize::MAX) };
@@ -143,9 +171,9 @@ impl Reporter<'_> {
                 out.write_str(":\n")?;
                 histogram::write_powers(value, bits, divisor, out)
             }
-            Aggregate::Linear { least, most, step } => {
+            Aggregate::Linear { least, step, .. } => {
                 out.write_str(":\n")?;
-                histogram::write_linear(value, least, most, step, divisor, out)
+                histogram::write_linear(value, least, step, divisor, out)
             }
             Aggregate::Series(of) => {
                 out.write_str(":\n")?;

@@ -69,13 +69,13 @@ impl fmt::Display for Start {
 }
 
 /// Returns the bounds of row `row` of a linear histogram of `words` rows: the least number in the row, and the least
-/// above it.
-pub(super) fn linear(row: usize, words: usize, least: i64, most: i64, step: i64) -> (Option<i128>, Option<i128>) {
+/// above it. The last row begins after the last whole step.
+pub(super) fn linear(row: usize, words: usize, least: i64, step: i64) -> (Option<i128>, Option<i128>) {
     let rows = words.saturating_sub(2);
     let bound = |steps: usize| i128::from(least) + i128::from(step) * steps as i128;
     match row {
         0 => (None, Some(bound(0))),
-        _ if row > rows => (Some(most.into()), None),
+        _ if row > rows => (Some(bound(rows)), None),
         _ => (Some(bound(row - 1)), Some(bound(row))),
     }
 }
@@ -92,16 +92,9 @@ pub(super) fn write_powers(counts: &[u64], bits: u8, divisor: u64, out: &mut dyn
 }
 
 /// Writes a linear histogram.
-pub(super) fn write_linear(
-    counts: &[u64],
-    least: i64,
-    most: i64,
-    step: i64,
-    divisor: u64,
-    out: &mut dyn Write,
-) -> fmt::Result {
+pub(super) fn write_linear(counts: &[u64], least: i64, step: i64, divisor: u64, out: &mut dyn Write) -> fmt::Result {
     let label = |row: usize| {
-        let (from, to) = linear(row, counts.len(), least, most, step);
+        let (from, to) = linear(row, counts.len(), least, step);
         match (from.map(|bound| Bound { bound, step }), to.map(|bound| Bound { bound, step })) {
             (Some(from), Some(to)) => format(format_args!("[{from}, {to})")),
             (Some(from), None) => format(format_args!("[{from}, ...)")),

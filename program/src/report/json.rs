@@ -150,8 +150,8 @@ impl Reporter<'_> {
         let divided = |value: i128| value / i128::from(divisor.max(1));
         match aggregate {
             Aggregate::Histogram { bits } => rows(value, divisor, |row| histogram::powers(row, bits), out),
-            Aggregate::Linear { least, most, step } => {
-                rows(value, divisor, |row| histogram::linear(row, value.len(), least, most, step), out)
+            Aggregate::Linear { least, step, .. } => {
+                rows(value, divisor, |row| histogram::linear(row, value.len(), least, step), out)
             }
             Aggregate::Series(of) => {
                 out.write_char('[')?;

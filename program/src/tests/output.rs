@@ -376,6 +376,10 @@ fn linear_histograms_have_equal_rows() {
 "
     );
     assert_tried!(
+        once("@ = lhist(arg0, 0, 10, 3);", &[9]),
+        "@:\n[9, ...)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n"
+    );
+    assert_tried!(
         once("@ = lhist(arg0, -4096, 4096, 2048);", &[3000]),
         "@:\n[2K, 4K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n"
     );
@@ -383,6 +387,12 @@ fn linear_histograms_have_equal_rows() {
         once("@ = lhist((s64)arg0, -10, 0, 5);", &[(-7_i64).cast_unsigned()]),
         "@:\n[-10, -5)              1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n"
     );
+}
+
+#[test]
+fn maps_whose_values_are_no_numbers_are_in_the_order_of_their_keys() {
+    assert_tried!(once("@[3] = (-1, 0); @[-2] = (5, 0);", &[]), "@[-2]: (5, 0)\n@[3]: (-1, 0)\n");
+    assert_tried!(once("@[\"b\", 1] = \"y\"; @[\"ab\", 2] = \"z\";", &[]), "@[ab, 2]: z\n@[b, 1]: y\n");
 }
 
 #[test]

@@ -125,13 +125,9 @@ impl Entries {
         Ok(())
     }
 
-    /// Sorts the entries by the bytes of their values, and those with equal bytes by their keys.
-    pub fn sort_by_text(&mut self) {
-        // The first byte is the lowest of its word, so swap the bytes to compare.
-        let compare = |one: &[u64], other: &[u64]| {
-            one.iter().map(|word| word.swap_bytes()).cmp(other.iter().map(|word| word.swap_bytes()))
-        };
-        self.sort(|entries, one, other| compare(entries.entry(one).1, entries.entry(other).1));
+    /// Sorts the entries by their keys, as `compare` compares them.
+    pub fn sort_by_key(&mut self, compare: impl Fn(&[u64], &[u64]) -> Ordering) {
+        self.sort(|entries, one, other| compare(entries.entry(one).0, entries.entry(other).0));
     }
 
     fn sort(&mut self, compare: impl Fn(&Self, u32, u32) -> Ordering) {
