@@ -40,12 +40,24 @@ impl Clause<'_, '_> {
             self.push(
                 match shifted.at {
                     Operand::Constant(value) => Op::Set { to, from: Operand::Constant(extend(value, bits, signed)) },
+                    from if bits == 64 => Op::Set { to, from },
                     from => Op::Extend { to, from, bits, signed },
                 },
                 span,
             )?;
         }
         Ok(Value { at: Operand::Word(first), of })
+    }
+
+    /// Compiles a value, and returns the size of its elements in bytes; `None` if it is no array of integers.
+    pub fn element_bytes(&mut self, operand: &Expression) -> Result<Option<u8>, Error> {
+        if self.rust_place(operand)?.is_some() {
+            return Ok(None);
+        }
+        match self.value(operand)?.of {
+            Type::Tuple { shape, .. } => Ok(Some(self.checker.shapes.element_bytes(shape)).filter(|&bytes| bytes > 0)),
+            _ => Ok(None),
+        }
     }
 
     /// Compiles a value. An array of integers of at most 8 bytes becomes one number, which is returned with its size in
@@ -71,9 +83,12 @@ impl Clause<'_, '_> {
         let mut whole = Value::constant(0, false);
         for at in 0..words {
             let from = Operand::Word(Word(first.0.saturating_add(at)));
-            let element = self.give(UNSIGNED, |to| Op::Extend { to, from, bits: 8 * bytes, signed: false }, span)?;
+            let element = match bytes {
+                8 => from,
+                _ => self.give(UNSIGNED, |to| Op::Extend { to, from, bits: 8 * bytes, signed: false }, span)?.at,
+            };
             let distance = Operand::Constant(8 * u64::from(bytes) * u64::from(at));
-            let shifted = self.compute(Arithmetic::Left, element.at, distance, UNSIGNED, span)?;
+            let shifted = self.compute(Arithmetic::Left, element, distance, UNSIGNED, span)?;
             whole = self.compute(Arithmetic::Or, whole.at, shifted.at, UNSIGNED, span)?;
         }
         Ok((whole, Some(u64::from(bytes) * u64::from(words))))

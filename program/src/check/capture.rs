@@ -107,6 +107,12 @@ impl Plan {
         Ok(Some(number))
     }
 
+    /// Returns whether the block of a nested value has these bytes of it.
+    fn has(&self, within: Within, offset: u32, bytes: u8) -> bool {
+        let block = self.blocks.get(within.block).map_or(0, |block| block.bytes);
+        u64::from(within.offset) + u64::from(offset) + u64::from(bytes) <= block.into()
+    }
+
     /// Adds the block that a reference in another block leads to, and returns its index; `None` if the reference is not
     /// followed.
     fn refer(&mut self, of: TypeId, bytes: u32, within: Within, reading: Reading) -> Result<Option<usize>, Error> {
@@ -205,6 +211,8 @@ impl Clause<'_, '_> {
                     fallible::push(pending, (element, at(offset)))?;
                 }
             }
+            // A variant that is not known is not followed.
+            TypeKind::Variants { tag: Some(tag), .. } if !plan.has(within, tag.offset, tag.bytes) => {}
             TypeKind::Variants { tag, variants } => {
                 let tags = Tags::of(tag.map_or(8, |tag| tag.bytes), variants.clone().filter_map(|one| one.value));
                 for variant in variants {
@@ -367,10 +375,10 @@ impl Clause<'_, '_> {
             }
         };
         if parent > 0 {
-            // If nothing of the parent block was read, its reference is not followed: the length becomes 0.
+            // If the reference in the parent block was not read, it is not followed: the length becomes 0.
             let at = plan.blocks.get(parent).map_or(0, |block| block.at);
-            let (how, left) = (Comparison::Unequal, Operand::Word(Word(first.0.saturating_add(at))));
-            let right = Operand::Constant(0);
+            let (how, left) = (Comparison::AboveEqual, Operand::Word(Word(first.0.saturating_add(at))));
+            let right = Operand::Constant(u64::from(reading.address.max(reading.length.at().unwrap_or(0))) + 8);
             let holds = self.give(SIGNED, |to| Op::Compare { to, how, left, right }, span)?;
             length = self.compute(Arithmetic::Multiply, length, holds.at, UNSIGNED, span)?.at;
         }

@@ -16,6 +16,11 @@ impl Clause<'_, '_> {
         {
             return Ok(bits);
         }
+        if let ExpressionForm::Index { pointer: of, .. } | ExpressionForm::Part { tuple: of, .. } = &*number.form
+            && let Some(bytes) = self.unrun(|clause| clause.element_bytes(of))?
+        {
+            return Ok(8 * bytes);
+        }
         Ok(match (value.at, self.ops.last()) {
             // A variable is not read by an op: the last op belongs to something else.
             _ if matches!(*number.form, ExpressionForm::Variable(_)) => 64,

@@ -353,6 +353,11 @@ fn integers_are_cast_to_arrays_and_back() {
             "1\n@x[[1, 2]]: 2\n@y[[1, 2], 3]: 2\n",
         ),
         ("@x[(u8[4])(u32)arg0] = 1; delete(@x, (u8[4])(u32)arg0);", ""),
+        ("$a = (uint64[1])arg0; print($a); $b = (int64[])arg1; print((uint64)$a + 1);", "[3]\n4\n"),
+        (
+            "$v = arg1; $a = (u8[8])$v; print((sizeof($a[0]), sizeof($a[7]), bswap($a[7]))); print((u8[])$a[7]);",
+            "(1, 1, 136)\n[136]\n",
+        ),
     ]) {
         assert_eq!(once(body, &[3, 0x8877_6655_4433_2211]), shown, "{body}");
     }

@@ -40,6 +40,9 @@ const WIDE: usize = 20;
 const ENDLESS: usize = 21;
 const PORT: usize = 23;
 const OBJECT: usize = 28;
+const BEYOND: usize = 29;
+const HEADERS: usize = 32;
+const HOLDER: usize = 33;
 
 fn of(name: &str, size: u64, shape: Shape) -> Type {
     Type { name: name.to_string(), module: "blk".to_string(), size, shape }
@@ -117,6 +120,18 @@ fn types() -> Vec<Type> {
         of("&u32", 8, pointer(Flavor::Reference, U32)),
         of("&&u32", 8, pointer(Flavor::Reference, PORT + 3)),
         of("&dyn Device", 16, TypeKind::Object { data: 0, vtable: 8 }),
+        of("&Beyond", 8, pointer(Flavor::Reference, BEYOND + 1)),
+        of(
+            "Beyond",
+            88,
+            TypeKind::Variants {
+                tag: Some(Tag { offset: 80, bytes: 1 }),
+                variants: variants(&[("Off", Some(3), QUIT), ("On", None, BEYOND + 2)]),
+            },
+        ),
+        of("On", 88, structure(Form::Tuple, &[("0", 0x20, HEADER_REFERENCE)])),
+        of("&[&Header]", 16, TypeKind::Sequence { element: HEADER_REFERENCE, is_text: false, data: 0, length: 8 }),
+        of("Holder", 8, structure(Form::Tuple, &[("0", 0, BEYOND)])),
     ]
 }
 
@@ -362,6 +377,8 @@ pub(super) fn table() -> &'static Types<'static> {
                 argument("port_twice", PORT + 2, register(7, 8)),
                 argument("twice", PORT + 4, register(7, 8)),
                 argument("object", OBJECT, pair(6)),
+                argument("holder", HOLDER, register(6, 8)),
+                argument("headers", HEADERS, pair(6)),
             ],
             returned: argument("", WIDE, ValuePlace::At(Source::Register(8))),
             variables: vec![],
@@ -693,6 +710,12 @@ fn values_are_printed_as_debug_does() {
     assert_eq!(text, std::format!("{}\n1 read of memory failed, and gave 0\n", once(fault)));
     (task.registers[1], task.registers[2]) = (0x8030, 5);
     assert_tried!(printed_at("kprobe:blk::read", "print(args.data);", &task), "[110, 101, 116, 48, 32]\n");
+    // A variant whose tag was not read is not followed; nor is an element beyond the end.
+    (task.registers[6], task.memory[9]) = (0x8000, 0);
+    assert_eq!(printed_at("kprobe:blk::read", "print(args.holder);", &task), "Holder(…)\n");
+    (task.registers[6], task.registers[7]) = (0x8020, 1);
+    let text = printed_at("kprobe:blk::read", "print(args.headers);", &task);
+    assert_eq!(text, std::format!("[{header}]\n"));
     task.registers[4] = 0x2_0000_0001;
     assert_tried!(printed_at("kprobe:blk::read", "print(args.pair);", &task), "(1, 2)\n");
     assert_tried!(printed_at("kprobe:blk::submit", "printf(\"%r %r\", args.level, args.header.len);", &task), "-2 300");
