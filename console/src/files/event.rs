@@ -101,7 +101,7 @@ pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Wri
     }
 }
 
-/// Removes the histograms of an event. Its other triggers stay, as in Linux.
+/// Removes the histograms of an event, and its triggers `enable_hist` and `disable_hist`. Others stay, as in Linux.
 pub(super) fn remove_histograms(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
     session.events.remove_histograms(name(parts))
 }

@@ -116,6 +116,8 @@ pub(super) fn check_all(tokens: &[Token<'_>], place_kind: PlaceKind) -> Result<(
                 return Err(token.error(Problem::ArgumentsTwice));
             }
             has_all = true;
+        } else if !number.starts_with(|first: char| first.is_ascii_digit()) {
+            return Err(token.error(Problem::Variable));
         }
     }
     Ok(())

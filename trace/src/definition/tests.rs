@@ -326,6 +326,7 @@ fn arguments_are_refused_with_their_column() {
     assert_tried!(refused("p:x f $arg2049", "      ^"), Problem::ArgumentNumber);
     assert_tried!(refused("p:x f $argx", "      ^"), Problem::Variable);
     assert_tried!(refused("p:x f+4 $arg*", "        ^"), Problem::ArgumentsInside);
+    assert_tried!(refused("p:x f %x99 $argx", "           ^"), Problem::Variable);
     assert_tried!(refused("p:x f a=$arg*", "        ^"), Problem::ArgumentsAlone);
     assert_tried!(refused("p:x f +0($arg*)", "         ^"), Problem::ArgumentsAlone);
     assert_tried!(refused("p:x f $arg* $arg*", "            ^"), Problem::ArgumentsTwice);

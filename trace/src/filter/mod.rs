@@ -250,8 +250,8 @@ impl Number {
         match self {
             Self::Field { signed, .. } => signed,
             Self::Register(part) => part.bits.is_signed(),
-            Self::Task => true,
-            Self::Cpu | Self::Time(_) => false,
+            Self::Task | Self::Cpu => true,
+            Self::Time(_) => false,
         }
     }
 

@@ -448,8 +448,7 @@ fn integer(text: &str, is_signed: bool) -> Option<u64> {
 fn narrow(number: Number, value: u64) -> u64 {
     let (size, signed) = match number {
         Number::Field { size, signed, .. } => (u32::from(size), signed),
-        Number::Cpu => (4, false),
-        Number::Task => (4, true),
+        Number::Task | Number::Cpu => (4, true),
         // Registers take the place of fields in filters that have been parsed.
         Number::Register(part) => (8, part.bits.is_signed()),
         Number::Time(_) => (8, false),

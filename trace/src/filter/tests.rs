@@ -51,6 +51,7 @@ fn numbers_are_compared_with_their_sign_and_width() {
         ("x > 0x7fffffffffffffff", true),
         ("common_pid == 7", true),
         ("cpu == 2", true),
+        ("cpu > -1 && cpu != -1", true),
         ("CPU != 2", false),
         ("__probe_ip == 0x1000", true),
     ]) {

@@ -233,7 +233,11 @@ impl<'a> Parser<'a> {
                 let all = self.all;
                 let failed = |error: Error| match error.problem {
                     Problem::OutOfMemory => error,
-                    _ => all.error_about(Problem::FieldVariable, fragment.text),
+                    problem => {
+                        let create = all.error_about(Problem::FieldVariable, fragment.text);
+                        let first = error.before.map_or(problem, |(first, _)| first);
+                        Error { before: Some((first, create.column)), ..create }
+                    }
                 };
                 let value = self.atom(*fragment).map_err(failed)?;
                 let variable = Variable { name: fallible::copy(fragment.text)?, value };

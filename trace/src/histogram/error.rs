@@ -85,6 +85,8 @@ problems! {
     WatchedNotFound = "Couldn't find onmax or onchange variable";
     /// There is a second `save`.
     TooManySaves = "Can't have more than one save() action per hist";
+    /// The histogram that would keep a field of another event cannot be set.
+    CreateHistogram = "Couldn't create histogram for field";
     /// A parameter of `save` cannot be saved.
     FieldVariable = "Couldn't create field variable";
     /// A parameter is not a field.
@@ -130,14 +132,17 @@ impl From<OutOfMemory> for Error {
 impl Error {
     /// Returns the entries of the log, as in Linux: the problems, each with its column.
     pub(crate) fn entries(self) -> impl Iterator<Item = (Problem, usize)> {
-        let variable = match (self.before, self.problem) {
+        let between: &[Problem] = match (self.before.map(|(problem, _)| problem), self.problem) {
             // To an expression, a variable that several events have is one that it does not find.
-            (Some((Problem::VariableNotUnique, column)), Problem::FieldNotFound) => {
-                Some((Problem::VariableNotFound, column))
-            }
-            _ => None,
+            (Some(Problem::VariableNotUnique), Problem::FieldNotFound) => &[Problem::VariableNotFound],
+            // What is saved is read as a field.
+            (Some(Problem::FieldNotFound), Problem::FieldVariable) => &[Problem::FieldParse],
+            (Some(Problem::VariableNotFound), Problem::FieldVariable) => &[Problem::FieldNotFound, Problem::FieldParse],
+            _ => &[],
         };
-        let entries = self.before.into_iter().chain(variable).chain([(self.problem, self.column)]);
+        let column = self.before.map_or(0, |(_, column)| column);
+        let between = between.iter().map(move |&problem| (problem, column));
+        let entries = self.before.into_iter().chain(between).chain([(self.problem, self.column)]);
         entries.filter(|(problem, _)| problem.is_logged())
     }
 }

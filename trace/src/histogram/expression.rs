@@ -56,7 +56,8 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// Combines two unsigned numbers, as in Linux. A division by 0 gives -1.
+    /// Combines two unsigned numbers, as in Linux. A division by 0 gives -1. Linux divides by some constants by a
+    /// multiplication, and may then be one too large.
     #[inline(always)]
     pub(crate) fn apply(self, left: u64, right: u64) -> u64 {
         match self {
@@ -564,7 +565,7 @@ impl<'a> Parser<'a> {
                 words_of_text(HitString::Task),
                 Content::Text(HitString::Task),
             )?,
-            (None, "stacktrace" | "common_stacktrace") => {
+            (None, "stacktrace" | "STACKTRACE" | "common_stacktrace") => {
                 let kind = ValueType::new("unsigned long[]", 8 * STACK_DEPTH)?;
                 other("common_stacktrace", kind, STACK_DEPTH, Content::Stack)?
             }

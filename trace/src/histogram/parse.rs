@@ -110,6 +110,14 @@ impl ValueField {
         }
     }
 
+    /// Returns the name that an entry shows: that of a variable is without its `$`.
+    pub(super) fn label(&self) -> &str {
+        match self {
+            Self::Sum(Sum(Value { form: Form::Reference, name, .. })) => name.strip_prefix('$').unwrap_or(name),
+            _ => self.name(),
+        }
+    }
+
     pub(super) fn modifier(&self) -> Option<Modifier> {
         match self {
             Self::Hits(modifier) => *modifier,
@@ -520,7 +528,7 @@ impl Sorted<'_> {
         };
         let key = |name: &str| self.keys.iter().position(|key| key.name == name || is_shown_as(key, name)).map(By::Key);
         let value = |name: &str| {
-            let value = |value: &ValueField| value.name() == name || is_shown_as(value, name);
+            let value = |value: &ValueField| value.label() == name || is_shown_as(value, name);
             self.values.iter().position(value).map(By::Value)
         };
         let find = |name: &str| match name {
@@ -582,7 +590,9 @@ fn parse_key(all: Fragment<'_>, key: Fragment<'_>, fields: &[Field], time: Time)
                 None => Err(not_found()),
             },
         },
-        (None, "stacktrace" | "common_stacktrace") => without_modifier("common_stacktrace", Source::Stack),
+        (None, "stacktrace" | "STACKTRACE" | "common_stacktrace") => {
+            without_modifier("common_stacktrace", Source::Stack)
+        }
         (None, "comm") => without_modifier("comm", Source::Text(HitString::Task)),
         (None, name @ ("cpu" | "CPU" | CPU)) => number(name, Number::Cpu),
         (None, _) => Err(not_found()),
@@ -627,9 +637,9 @@ fn parse_value<'a>(fragment: Fragment<'a>, parser: &mut Parser<'a>) -> Result<Va
     let is_shown = |modifier: Option<Modifier>| modifier.is_none_or(|modifier| SHOWN.contains(&modifier));
     if let (Fragment { text: HITS, .. }, modifier) = fragment.split_once('.') {
         let shown = modifier.map(|modifier| parse_modifier(parser.all, modifier)).transpose()?;
-        return match modifier.filter(|_| !is_shown(shown)) {
-            Some(modifier) => Err(parser.error(Problem::BadModifier, modifier.text)),
-            None => Ok(ValueField::Hits(shown)),
+        return match is_shown(shown) {
+            true => Ok(ValueField::Hits(shown)),
+            false => Err(parser.error(Problem::BadModifier, fragment.text)),
         };
     }
     let value = parser.value(fragment)?;

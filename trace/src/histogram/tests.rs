@@ -275,7 +275,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     set(&mut settings, "hist:keys=x").unwrap();
     assert_eq!(settings.triggers().len(), 2);
     assert!(settings.remove_trigger(&Request::parse("!hist:keys=x", Hit::new().fields()).unwrap()).is_some());
-    settings.remove_histograms();
+    settings.remove_histograms(false);
     assert_eq!(settings.triggers().len(), 0);
 }
 
@@ -296,6 +296,7 @@ fn definitions_print_as_they_can_be_typed() {
             "name=all:keys=u:vals=x.percent,hitcount.graph:sort=hitcount:size=2048:nohitcount",
         ),
         ("keys=u:vals=hitcount,hitcount", "keys=u:vals=hitcount,hitcount:sort=hitcount:size=2048"),
+        ("keys=STACKTRACE", "keys=common_stacktrace:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=stacktrace", "keys=common_stacktrace:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=cpu:sort=cpu", "keys=common_cpu:vals=hitcount:sort=common_cpu:size=2048"),
         ("keys=u:vals=cpu:sort=cpu", "keys=u:vals=hitcount,common_cpu:sort=common_cpu:size=2048"),

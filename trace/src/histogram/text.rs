@@ -111,7 +111,7 @@ impl Histogram {
         }
         let values = self.definition.values.iter().zip(stats).enumerate();
         for (number, (value, stat)) in values.filter(|(_, (value, _))| value.is_shown()) {
-            let (name, shown) = (value.name(), self.shown(entry, number));
+            let (name, shown) = (value.label(), self.shown(entry, number));
             match value.modifier() {
                 Some(Modifier::Percent) => match hundredths(shown, stat.total) {
                     Some(part) => write!(out, "  {name} (%): {:>3}.{:02}", part / 100, part % 100)?,

@@ -379,9 +379,13 @@ impl Settings {
         self.triggers.retain(|trigger| trigger.histogram().is_none_or(|other| !ptr::eq(other, histogram)));
     }
 
-    /// Removes all histograms.
-    pub fn remove_histograms(&mut self) {
-        self.triggers.retain(|trigger| trigger.histogram().is_none());
+    /// Removes all triggers that pause histograms or let them continue, and, unless they `are_needed`, all histograms.
+    pub fn remove_histograms(&mut self, are_needed: bool) {
+        self.triggers.retain(|trigger| match trigger.action {
+            Action::Histogram(_) => are_needed,
+            Action::Order { .. } => false,
+            Action::Stacktrace | Action::Snapshot(_) | Action::Switch { .. } => true,
+        });
     }
 
     /// Sets the trigger that `request` names; or pauses, continues or clears a histogram. `resources` limit a new

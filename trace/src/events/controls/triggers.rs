@@ -54,16 +54,17 @@ impl<P: RegisteredProbe> Events<P> {
     /// `name`. It gets the keys and the filter of a histogram that the other event has.
     fn keep_field(&mut self, name: Name<'_>, text: &str, needed: &Needed) -> Result<(), Errno> {
         let Needed { event: (group, event), field, parts } = needed;
-        let refuse = |events: &mut Self, problem| {
+        let refuse = |events: &mut Self, before, problem| {
             let column = logged(text).map_or(0, |command| command.find(field.as_str()).unwrap_or(0));
-            events.refuse_histogram(name, text, &histogram::Error { problem, column, before: None })
+            let before = Option::map(before, |problem| (problem, column));
+            events.refuse_histogram(name, text, &histogram::Error { problem, column, before })
         };
         let triggers = self.settings((group, event)).map_or(&[][..], Settings::triggers);
         let is_like = |trigger: &&Arc<Trigger>| {
             trigger.histogram().is_some_and(|histogram| histogram.definition().has_parts(parts))
         };
         let Some(trigger) = triggers.iter().find(is_like) else {
-            return Err(refuse(self, histogram::Problem::NoMatchingHistogram));
+            return Err(refuse(self, None, histogram::Problem::NoMatchingHistogram));
         };
         let mut line = fallible::Text::default();
         let written = write!(line, "hist:keys=").and_then(|()| match trigger.histogram() {
@@ -76,7 +77,16 @@ impl<P: RegisteredProbe> Events<P> {
             None => Ok(()),
         });
         written.map_err(|_| Errno::NoMemory)?;
-        self.try_set_trigger((group, event), &line.0, None)
+        self.try_set_trigger((group, event), &line.0, None).map_err(|errno| match errno {
+            Errno::Invalid => {
+                let is_there = self
+                    .find((group, event))
+                    .is_ok_and(|event| event.format().fields.iter().any(|of| of.name == *field));
+                let before = if is_there { None } else { Some(histogram::Problem::FieldNotFound) };
+                refuse(self, before, histogram::Problem::CreateHistogram)
+            }
+            errno => errno,
+        })
     }
 
     /// Removes automatic triggers that no trigger needs any more. If there is no memory for the removal, they stay
@@ -104,7 +114,8 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     /// Sets or removes a trigger as `set_trigger` does. If it needs a field of another event first, reports that in
-    /// `needed`. Without `needed`, the trigger is itself an automatic one.
+    /// `needed`. Without `needed`, the trigger is itself an automatic one, and nothing is logged if it is refused: nobody
+    /// has written it.
     fn try_set_trigger(
         &mut self,
         name: Name<'_>,
@@ -154,6 +165,7 @@ impl<P: RegisteredProbe> Events<P> {
             trigger::Error::Invalid => Errno::Invalid,
             trigger::Error::OutOfMemory => Errno::NoMemory,
             trigger::Error::Filter(filter, error) => self.refuse_filter(&filter, &error),
+            trigger::Error::Histogram(error) if needed.is_none() => error.problem.errno(),
             trigger::Error::Histogram(error) => self.refuse_histogram(name, text, &error),
         })?;
         if let TriggerKind::Histogram(definition) = &mut request.kind {
@@ -278,8 +290,8 @@ impl<P: RegisteredProbe> Events<P> {
         }
     }
 
-    /// Removes the histograms of an event, as writing to `trigger` without appending does. As in Linux, if another
-    /// trigger refers to one of them, all stay.
+    /// Removes the histograms of an event, and the triggers by which it pauses others, as writing to `trigger` without
+    /// appending does. As in Linux, if another trigger refers to one of the histograms, they all stay.
     ///
     /// # Errors
     ///
@@ -287,11 +299,10 @@ impl<P: RegisteredProbe> Events<P> {
     pub fn remove_histograms(&mut self, name: Name<'_>) -> Result<(), Errno> {
         self.find(name)?;
         let triggers = self.settings(name).map_or(&[][..], Settings::triggers);
-        if triggers.iter().filter_map(|trigger| trigger.histogram()).any(|histogram| self.is_referred_to(histogram)) {
-            return Ok(());
-        }
+        let mut histograms = triggers.iter().filter_map(|trigger| trigger.histogram());
+        let are_needed = histograms.any(|histogram| self.is_referred_to(histogram));
         let mut draft = self.draft()?;
-        draft.get_mut(name)?.remove_histograms();
+        draft.get_mut(name)?.remove_histograms(are_needed);
         draft.retarget();
         self.commit(draft)?;
         self.drop_automatic();

@@ -44,8 +44,9 @@ impl Controlled {
     /// Returns the lines of the entries of all histograms.
     fn entries(&self, event: &str) -> Vec<String> {
         let mut text = String::new();
-        for trigger in self.events.settings(("g", event)).unwrap().triggers() {
-            trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
+        let triggers = self.events.settings(("g", event)).unwrap().triggers();
+        for (trigger, histogram) in triggers.iter().filter_map(|trigger| Some((trigger, trigger.histogram()?))) {
+            histogram.write(&mut text, trigger, &Names).unwrap();
         }
         text.lines().filter(|line| line.starts_with("{ ")).map(ToString::to_string).collect()
     }
@@ -90,7 +91,7 @@ fn a_trigger_with_variables_is_shown_as_linux_shows_it() {
         assert_eq!(all.lines().last().unwrap(), format!("hist:keys=x:vals=hitcount:{shown} [active]"));
     }
     pair.trigger("second", "hist:keys=common_timestamp:vals=x-y,common_timestamp,$n:sort=x-y").unwrap_err();
-    pair.trigger("second", "hist:keys=common_timestamp:vals=x-y,$n:sort=$n").unwrap();
+    pair.trigger("second", "hist:keys=common_timestamp:vals=x-y,$n:sort=n").unwrap();
     assert_eq!(
         pair.triggers("second").lines().last().unwrap(),
         "hist:keys=common_timestamp:vals=hitcount,x-y,$n:sort=$n:size=2048:clock=global [active]"
@@ -236,8 +237,11 @@ fn the_time_between_two_events_is_summed_up() {
     let second = pair.events.settings(("g", "second")).unwrap().triggers()[0].histogram().unwrap();
     assert_eq!(second.read().unwrap().entries[0][2], 30 + 7, "the sum of both");
     assert_eq!(pair.trigger("first", "!hist:keys=x:ts0=common_timestamp.usecs"), Err(Errno::Busy));
+    pair.trigger("first", "enable_hist:g:second").unwrap();
+    pair.trigger("first", "stacktrace").unwrap();
     pair.events.remove_histograms(("g", "first")).unwrap();
     assert_eq!(pair.entries("first").len(), 1, "as it is referred to");
+    assert!(!pair.triggers("first").contains("enable_hist") && pair.triggers("first").contains("stacktrace"));
     pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs:clear").unwrap();
     assert_eq!(pair.entries("first"), [""; 0]);
     pair.hit("first", 0, 300, [5, 0]);
@@ -248,7 +252,7 @@ fn the_time_between_two_events_is_summed_up() {
 }
 
 #[test]
-fn expressions_are_computed_as_linux_computes_them() {
+fn expressions_are_computed_from_left_to_right_and_exactly() {
     let mut pair = pair();
     for (expression, x, y, expected) in tried([
         ("x-y-1", 10, 3, 6),
@@ -417,6 +421,34 @@ fn a_match_records_a_synthetic_event() {
     assert_eq!(pair.triggers("first").lines().count(), 1, "what was set for it goes with it");
 }
 
+/// The log has what the user has written, and not the trigger that this needs at the other event.
+#[test]
+fn a_field_that_the_matched_event_lacks_is_an_error_of_the_line() {
+    let mut pair = pair();
+    pair.synthetic("lat u64 lat; u64 was");
+    pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs").unwrap();
+    let line = "hist:keys=x:lat=common_timestamp.usecs-$ts0:onmatch(g.first).trace(lat,$lat,gone)";
+    assert_eq!(
+        pair.refused("second", line),
+        ["Couldn't find field ^gone)", "Couldn't create histogram for field ^gone)"]
+    );
+    assert_eq!(pair.triggers("first").lines().count(), 1);
+    let mut text = String::new();
+    pair.events.write_refused(("g", "first"), &mut text).unwrap();
+    assert_eq!(text, "");
+}
+
+/// A variable as a value is shown without its `$`.
+#[test]
+fn a_value_has_the_name_of_its_variable() {
+    let mut pair = pair();
+    pair.trigger("first", "hist:keys=x:n=y").unwrap();
+    pair.trigger("second", "hist:keys=x:vals=$n").unwrap();
+    pair.hit("first", 0, 0, [5, 9]);
+    pair.hit("second", 0, 1, [5, 0]);
+    assert_eq!(pair.entries("second"), ["{ x:          5 } hitcount:          1  n:          9"]);
+}
+
 /// Synthetic events can have variables, and can be matched themselves. Records without room are counted.
 #[test]
 fn synthetic_events_lead_to_others() {
@@ -465,13 +497,29 @@ fn what_is_watched_is_kept_as_linux_shows_it() {
         "main"
     );
     assert!(text.contains(&expected), "{text}");
-    let cases: [(&str, &[&str]); 9] = [
+    let cases: [(&str, &[&str]); 10] = [
         (
             "hist:keys=key:ww=num:onmax(ww).save(num)",
             &["For onmax(x) or onchange(x), x must be a variable ^ww=num:onmax(ww).save(num)"],
         ),
         ("hist:keys=key:ww=num:onmax($no).save(num)", &["Couldn't find onmax or onchange variable ^no).save(num)"]),
-        ("hist:keys=key:ww=num:onmax($ww).save(gone)", &["Couldn't create field variable ^gone)"]),
+        (
+            "hist:keys=key:ww=num:onmax($ww).save(gone)",
+            &[
+                "Couldn't find field ^gone)",
+                "Couldn't parse field variable ^gone)",
+                "Couldn't create field variable ^gone)",
+            ],
+        ),
+        (
+            "hist:keys=key:ww=num:onmax($ww).save($gone)",
+            &[
+                "Couldn't find variable ^$gone)",
+                "Couldn't find field ^$gone)",
+                "Couldn't parse field variable ^$gone)",
+                "Couldn't create field variable ^$gone)",
+            ],
+        ),
         ("hist:keys=key:onmatch(g.first).snapshot()", &["Handler doesn't support action ^snapshot()"]),
         ("hist:keys=key:onmatch(g.first).save(key)", &["Handler doesn't support action ^save(key)"]),
         ("hist:keys=key:onmatch(g.gone).trace(aa,key)", &["Invalid subsystem or event name ^gone).trace(aa,key)"]),
