@@ -41,9 +41,14 @@ pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl 
     // A card that interrupts before it is among the interfaces would interrupt forever.
     let _mask = IrqMask::new();
     let mut interfaces = Vec::new();
-    for (card, interrupt) in cards {
+    for (mut card, interrupt) in cards {
         match interrupt::register(interrupt, &HANDLER) {
-            Ok(()) => interfaces.push(Interface::new(interfaces.len(), card)),
+            Ok(()) => {
+                // The device may have asked for an interrupt before the controller was configured, and until that is
+                // withdrawn no other is an edge. The interface looks at what has come when it starts.
+                card.acknowledge();
+                interfaces.push(Interface::new(interfaces.len(), card));
+            }
             // Without the interrupt, the interface would not learn of packets.
             Err(error) => complain(DeviceError::Interrupt(error)),
         }
