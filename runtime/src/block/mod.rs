@@ -22,7 +22,7 @@ use spin::Once;
 use virtio_drivers::transport::DeviceType;
 
 use crate::interrupt::{self, Handler};
-use crate::sync::IrqLock;
+use crate::sync::{IrqLock, IrqMask};
 use crate::virtio::{self, DeviceError, UnclaimedDevice};
 use queue::Queue;
 use request::{Completion, Operation, Request, Status};
@@ -69,18 +69,21 @@ impl fmt::Display for BlockError {
 /// Takes the disks out of `devices`. Calls `complain` with the error of each disk that cannot be used.
 pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl FnMut(DeviceError)) {
     let queues = virtio::take(devices, DeviceType::Block, "disk", Queue::new, &mut complain);
-    let (queues, interrupts): (Vec<_>, Vec<_>) = queues.into_iter().unzip();
-    let disk = |(number, queue): (usize, Queue)| Disk {
-        capacity: queue.capacity(),
-        is_read_only: queue.is_read_only(),
-        queue: IrqLock::new(queue.numbered(number as u32)),
-    };
-    DISKS.call_once(|| queues.into_iter().enumerate().map(disk).collect());
-    for interrupt in interrupts {
-        if let Err(error) = interrupt::register(interrupt, &HANDLER) {
-            complain(DeviceError::Interrupt(error));
+    // A disk that interrupts before it is among the disks would interrupt forever.
+    let _mask = IrqMask::new();
+    let mut disks = Vec::new();
+    for (queue, interrupt) in queues {
+        match interrupt::register(interrupt, &HANDLER) {
+            Ok(()) => disks.push(Disk {
+                capacity: queue.capacity(),
+                is_read_only: queue.is_read_only(),
+                queue: IrqLock::new(queue.numbered(disks.len() as u32)),
+            }),
+            // Without the interrupt, no request would end.
+            Err(error) => complain(DeviceError::Interrupt(error)),
         }
     }
+    DISKS.call_once(|| disks);
 }
 
 /// Returns all disks, in the order of the device tree.
