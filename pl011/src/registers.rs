@@ -11,7 +11,7 @@ register_bitfields! {
     pub Data [
         /// The byte received, or the byte to send.
         BYTE OFFSET(0) NUMBITS(8) [],
-        /// The receive FIFO was full, and bytes after this one were lost.
+        /// The receive FIFO was full, and bytes before this one were lost.
         OVERRUN OFFSET(11) NUMBITS(1) [],
     ],
     /// The state of the UART (3.3.3).

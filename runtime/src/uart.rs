@@ -117,7 +117,9 @@ fn receive(uart: &Pl011) {
             // The handler stops the machine itself: the task that would read the key may be the one that hangs.
             machine::stop_by_request(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
         }
+        let lost = data.is_set(Data::OVERRUN).into();
         if byte == PULSE_KEY {
+            input::count_lost(lost);
             // Answer only while nothing is being sent. Otherwise another CPU may have seen the last free place in the
             // FIFO and not filled it yet. A busy UART needs no pulse: its output is a sign of life, too.
             if !uart.flags.is_set(Flags::BUSY) && !machine::is_stopping() {
@@ -126,7 +128,7 @@ fn receive(uart: &Pl011) {
             continue;
         }
         if input::take(byte) {
-            input::count_lost(data.is_set(Data::OVERRUN).into());
+            input::count_lost(lost);
         }
     }
     READERS.wake_one();
