@@ -162,12 +162,13 @@ impl Reader {
                         segments.push(Segment::Marked(*mark, rest.as_str().into()));
                     }
                 }
+                // A pulse may come anywhere, also after an escape.
+                Some(_) if matches!(byte, 0 | b'\r') => {}
                 Some(marked) if self.is_escaped => {
                     self.is_escaped = false;
                     marked.push(byte.wrapping_sub(SHIFT));
                 }
                 Some(_) if is(ESCAPE) => self.is_escaped = true,
-                Some(_) if matches!(byte, 0 | b'\r') => {}
                 // The frame was cut off. The text that follows is a message of the machine, such as that it stops.
                 Some(marked) if marked.first() == Some(&FRAME) && (byte == b'\n' || marked.len() > FRAME_MAX) => {
                     self.marked = None;
@@ -210,12 +211,12 @@ mod tests {
     /// The host may ask for a sign of life at any time.
     #[test]
     fn a_pulse_is_not_part_of_a_text() {
-        let mut stream = sent(&Marked(Mark::Output, "ab").to_string());
+        let mut stream = sent(&Marked(Mark::Output, "a\u{e}b").to_string());
         for at in 0..=stream.len() {
             stream.insert(at, 0);
             let marked =
                 Reader::default().feed(&stream).into_iter().find(|segment| matches!(segment, Segment::Marked(..)));
-            assert_eq!(marked, Some(Segment::Marked(Mark::Output, "ab".into())));
+            assert_eq!(marked, Some(Segment::Marked(Mark::Output, "a\u{e}b".into())));
             stream.remove(at);
         }
     }
