@@ -120,7 +120,10 @@ pub(super) fn start(task: Arc<Task>) {
     let mask = IrqMask::new();
     if !task.is_pinned {
         let loads = smp::running().map(|cpu| (cpu, Cpu::of(cpu).load()));
-        task.set_cpu(least_loaded(loads).unwrap_or_default());
+        let cpu = least_loaded(loads).unwrap_or_default();
+        // The task is registered, so `while_stopped` may be looking at it.
+        let _left = Cpu::of(task.cpu()).lock(&mask);
+        task.set_cpu(cpu);
     }
     emit_wakeup!(SchedWakeupNew, task);
     let queues = Cpu::of(task.cpu()).lock(&mask);
