@@ -349,7 +349,7 @@ pub fn watchpoints() -> usize {
 ///
 /// The word at [`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET) holds the state of this CPU: it is read.
 pub unsafe fn initialize_cpu() {
-    // As in `change`, the other way round: the CPU is included before the slots are read.
+    // As in `load_on_each_cpu`, the other way round: the CPU is included before the slots are read.
     fence(Ordering::SeqCst);
     load_registers();
 }
@@ -400,10 +400,7 @@ fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), W
     has_failed();
     let watchpoints = || watchpoints.iter().flatten();
     watchpoints().for_each(|watchpoint| watchpoint.set_enabled(is_enabled));
-    // The slots are changed before the kernel reads which CPUs there are. A CPU that is not yet among them sees the
-    // change in `initialize_cpu`.
-    fence(Ordering::SeqCst);
-    let problem = if !kernel::on_each_cpu(load_registers) {
+    let problem = if !load_on_each_cpu() {
         WatchError::OneCpu
     } else if is_enabled && has_failed() {
         let address = watchpoints().next().map_or(0, |watchpoint| watchpoint.address());
@@ -412,8 +409,17 @@ fn change(watchpoints: &[Option<&Watchpoint>], is_enabled: bool) -> Result<(), W
         return Ok(());
     };
     watchpoints().for_each(|watchpoint| watchpoint.set_enabled(false));
-    kernel::on_each_cpu(load_registers);
+    load_on_each_cpu();
     Err(problem)
+}
+
+/// Loads the debug registers of each CPU from the slots, which have been changed. Returns whether the kernel can do
+/// that.
+fn load_on_each_cpu() -> bool {
+    // The slots are changed before the kernel reads which CPUs there are. A CPU that is not yet among them sees the
+    // change in `initialize_cpu`.
+    fence(Ordering::SeqCst);
+    kernel::on_each_cpu(load_registers)
 }
 
 /// Returns the numbers of hits and of missed hits on all CPUs, and forgets them if `is_reset`.
