@@ -415,10 +415,11 @@ impl Checker {
         insn::live_at(at, wanted, self.words().start, handed, preservers, &|at| self.word(at))
     }
 
-    /// Returns the instruction at the virtual address `address`; `None` if it is not in the text.
+    /// Returns the instruction at the virtual address `address`; `None` if it is neither in the text nor in the region
+    /// in which nothing is probed, which text calls.
     fn word(&self, address: u64) -> Option<u32> {
         let address = address as usize;
-        self.text.contains(&address).then(|| self.flowing(address))
+        (self.text.contains(&address) || self.blacklist.contains(&address)).then(|| self.flowing(address))
     }
 
     /// Returns the instruction at the virtual address `address`, which is in the text, as control may flow from it.
