@@ -73,6 +73,9 @@ pub const MAX_CPUS: usize = 256;
 /// The engine rewrites instructions, and trusts these functions when it does. The implementer guarantees what each
 /// function documents, and:
 ///
+/// - TPIDR_EL1, and the word at [`CPU_OFFSET`](Self::CPU_OFFSET) from there, are set on a CPU before its vectors lead to
+///   the engine, and before [`abandon`](crate::exception::abandon) and
+///   [`abandon_cpu`](crate::exception::abandon_cpu) are called.
 /// - Breakpoint exceptions reach [`handle_sync`](crate::exception::handle_sync) with all of PSTATE.DAIF masked and on
 ///   the stack of the interrupted code: through `kprobes_vector`, or through vectors that save and restore the whole
 ///   [`TrapFrame`].
@@ -87,6 +90,8 @@ pub const MAX_CPUS: usize = 256;
 ///   instruction of the same function loads a word by its address. A load-exclusive and its store-exclusive are in one
 ///   function, or the function of one of them calls the function of the other. Between them, no function is called
 ///   through a register.
+/// - Nothing but the engine changes the text once anything of the engine is used that reads or writes it. Instructions
+///   that the kernel patches lie outside of it, and so does code that the kernel copies to run it elsewhere.
 /// - The guarded control stack (FEAT_GCS) is off at the exception level of the kernel.
 pub unsafe trait Platform {
     /// The largest number of CPUs that may run, up to [`MAX_CPUS`]. The image has 4 KiB of zeroed memory for each.
@@ -99,7 +104,8 @@ pub unsafe trait Platform {
     ///
     /// The kernel stores in that word the reference that [`CpuState::of`] returns for the CPU's number, which is
     /// below [`cpus`](Self::cpus). Handlers read the word with interrupts masked. Stubs may read it with interrupts
-    /// unmasked; they then do what would also be correct with the state of another CPU.
+    /// unmasked; they then do what would also be correct with the state of another CPU. So where TPIDR_EL1 leads to
+    /// memory of the CPU, that memory is never freed, and keeps the word.
     ///
     /// The default is the offset in a [`Context`].
     const CPU_OFFSET: usize = Context::CPU;
@@ -123,7 +129,9 @@ pub unsafe trait Platform {
         Self::CPUS
     }
 
-    /// Returns the virtual addresses of the text in which probes may be placed: multiples of 4. It is readable.
+    /// Returns the virtual addresses of the text in which probes may be placed: multiples of 4. It is readable, and the
+    /// same at each call. In code that is loaded later, no probe can be placed; it keeps to the procedure call standard
+    /// where it calls the text.
     ///
     /// A breakpoint exception can be taken at each instruction there, whenever a CPU executes it, and loses no state:
     /// the CPU has its vectors, and the word at [`CPU_OFFSET`](Self::CPU_OFFSET), and ELR_EL1, SPSR_EL1, ESR_EL1 and
@@ -162,8 +170,8 @@ pub unsafe trait Platform {
 
     /// Calls `write` with a writable alias of the virtual address `address`, which is in a 4 KiB page with text or with
     /// executable memory from [`allocate_executable`](Self::allocate_executable). The alias is valid for `length` bytes,
-    /// which lie in that page. It may be all of the page, and so begin before the text. It should be gone when this returns: an alias that stays lets stray writes change the
-    /// text.
+    /// which lie in that page. They may be the whole page, and so begin before the text. The alias should be gone when
+    /// this returns: one that stays lets stray writes change the text.
     ///
     /// It cannot fail, because removing a probe has to put its instruction back. A kernel reserves what an alias
     /// needs, for each CPU, before it registers the first probe. Several CPUs may call it at the same time, so each has
@@ -211,6 +219,10 @@ pub unsafe trait Platform {
     /// load-acquires for a store-release at the end. The engine calls this from tasks, with interrupts unmasked. Several
     /// tasks may call it at the same time; the later one waits until the action of the earlier one is over.
     ///
+    /// A CPU that starts is among those that are held before it executes its first instruction of the
+    /// [`text`](Self::text), and then executes a context synchronization event. One that stops is among them until it
+    /// has executed its last one.
+    ///
     /// The default assumes that there is no other CPU.
     fn hold_cpus(action: &mut dyn FnMut()) {
         const { assert!(Self::CPUS == 1, "a platform of several CPUs implements `hold_cpus`") }
@@ -234,6 +246,9 @@ pub unsafe trait Platform {
     /// A kernel that does not implement it returns false, calls nothing, and has no
     /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked. A CPU that
     /// starts calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) when this includes it.
+    ///
+    /// A CPU that stops clears MDSCR_EL1.MDE when this no longer includes it. If it goes on later, or resumes without its
+    /// registers, it calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) again.
     ///
     /// A watched access takes an exception wherever PSTATE.D is clear, outside of [`text`](Self::text) as well. Where
     /// there are watchpoints, PSTATE.D is set while ELR_EL1, SPSR_EL1, ESR_EL1 or FAR_EL1 hold something that is still

@@ -23,8 +23,9 @@ pub fn with_alias(address: usize, write: &mut dyn FnMut(*mut u8)) {
         unsafe { asm!("dsb ishst", "isb", options(nostack, preserves_flags)) };
         write((page + offset) as *mut u8);
         ALIASES.0[index].store(0, Ordering::Relaxed);
-        // SAFETY: nothing uses the page any more. Other CPUs may have walked the table speculatively: hence `is`.
-        unsafe { asm!("dsb ishst", "tlbi vae1is, {}", "dsb ish", "isb", in(reg) page >> 12, options(nostack)) };
+        // SAFETY: nothing uses the page any more. Other CPUs may have walked the table speculatively: hence `is`. The
+        // operand has bits 55 to 12 of the address; the bits above hold nothing here.
+        unsafe { asm!("dsb ishst", "tlbi vae1is, {}", "dsb ish", "isb", in(reg) page << 8 >> 20, options(nostack)) };
     });
 }
 
