@@ -235,8 +235,7 @@ impl<'a> Parser<'a> {
                     Problem::OutOfMemory => error,
                     problem => {
                         let create = all.error_about(Problem::FieldVariable, fragment.text);
-                        let first = error.before.map_or(problem, |(first, _)| first);
-                        Error { before: Some((first, create.column)), ..create }
+                        Error { before: Some(error.before.unwrap_or((problem, error.column))), ..create }
                     }
                 };
                 let value = self.atom(*fragment).map_err(failed)?;

@@ -132,17 +132,19 @@ impl From<OutOfMemory> for Error {
 impl Error {
     /// Returns the entries of the log, as in Linux: the problems, each with its column.
     pub(crate) fn entries(self) -> impl Iterator<Item = (Problem, usize)> {
-        let between: &[Problem] = match (self.before.map(|(problem, _)| problem), self.problem) {
-            // To an expression, a variable that several events have is one that it does not find.
-            (Some(Problem::VariableNotUnique), Problem::FieldNotFound) => &[Problem::VariableNotFound],
-            // What is saved is read as a field.
-            (Some(Problem::FieldNotFound), Problem::FieldVariable) => &[Problem::FieldParse],
-            (Some(Problem::VariableNotFound), Problem::FieldVariable) => &[Problem::FieldNotFound, Problem::FieldParse],
-            _ => &[],
+        let (first, own) = (self.before.map_or(0, |(_, column)| column), self.column);
+        // To an expression, a variable that several events have is one that it does not find.
+        let variable = Some((Problem::VariableNotFound, first));
+        // What is saved is read as a field.
+        let (field, parse) = (Some((Problem::FieldNotFound, own)), Some((Problem::FieldParse, own)));
+        let between = match (self.before.map(|(problem, _)| problem), self.problem) {
+            (Some(Problem::VariableNotUnique), Problem::FieldNotFound) => [variable, None, None],
+            (Some(Problem::VariableNotUnique), Problem::FieldVariable) => [variable, field, parse],
+            (Some(Problem::VariableNotFound), Problem::FieldVariable) => [field, parse, None],
+            (Some(_), Problem::FieldVariable) => [parse, None, None],
+            _ => [None; 3],
         };
-        let column = self.before.map_or(0, |(_, column)| column);
-        let between = between.iter().map(move |&problem| (problem, column));
-        let entries = self.before.into_iter().chain(between).chain([(self.problem, self.column)]);
+        let entries = self.before.into_iter().chain(between.into_iter().flatten()).chain([(self.problem, self.column)]);
         entries.filter(|(problem, _)| problem.is_logged())
     }
 }

@@ -114,8 +114,8 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     /// Sets or removes a trigger as `set_trigger` does. If it needs a field of another event first, reports that in
-    /// `needed`. Without `needed`, the trigger is itself an automatic one, and nothing is logged if it is refused: nobody
-    /// has written it.
+    /// `needed`. Without `needed`, the trigger is itself an automatic one, and what is wrong with its text is
+    /// not logged: nobody has written it.
     fn try_set_trigger(
         &mut self,
         name: Name<'_>,

@@ -514,7 +514,7 @@ fn what_is_watched_is_kept_as_linux_shows_it() {
         (
             "hist:keys=key:ww=num:onmax($ww).save($gone)",
             &[
-                "Couldn't find variable ^$gone)",
+                "Couldn't find variable ^gone)",
                 "Couldn't find field ^$gone)",
                 "Couldn't parse field variable ^$gone)",
                 "Couldn't create field variable ^$gone)",
