@@ -374,14 +374,15 @@ impl Clause<'_, '_> {
                 self.compute(Arithmetic::Multiply, left, Operand::Constant(bytes), UNSIGNED, span)?.at
             }
         };
-        if parent > 0 {
-            // If the reference in the parent block was not read, it is not followed: the length becomes 0.
-            let at = plan.blocks.get(parent).map_or(0, |block| block.at);
-            let (how, left) = (Comparison::AboveEqual, Operand::Word(Word(first.0.saturating_add(at))));
-            let right = Operand::Constant(u64::from(reading.address.max(reading.length.at().unwrap_or(0))) + 8);
-            let holds = self.give(SIGNED, |to| Op::Compare { to, how, left, right }, span)?;
-            length = self.compute(Arithmetic::Multiply, length, holds.at, UNSIGNED, span)?.at;
-        }
+        // If the reference in the parent block was not read, or the tag that selects it, it is not followed: the length
+        // becomes 0.
+        let at = plan.blocks.get(parent).map_or(0, |block| block.at);
+        let (how, left) = (Comparison::AboveEqual, Operand::Word(Word(first.0.saturating_add(at))));
+        let words = [Some(reading.address), reading.length.at()].into_iter().flatten().map(|at| u64::from(at) + 8);
+        let tags = reading.guards.iter().flatten().map(|guard| u64::from(guard.offset) + u64::from(guard.bytes));
+        let right = Operand::Constant(words.chain(tags).max().unwrap_or(0));
+        let holds = self.give(SIGNED, |to| Op::Compare { to, how, left, right }, span)?;
+        length = self.compute(Arithmetic::Multiply, length, holds.at, UNSIGNED, span)?.at;
         for guard in reading.guards.into_iter().flatten() {
             let above = Operand::Constant(8 * u64::from(guard.offset % 8));
             let tag = self.compute(Arithmetic::Right, word(guard.block, guard.offset), above, UNSIGNED, span)?;
