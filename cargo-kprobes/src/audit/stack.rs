@@ -95,8 +95,14 @@ impl Depths {
         self.last.get(&entry).copied().unwrap_or_default()
     }
 
-    /// Returns the functions on the deepest path from `entry`.
+    /// Returns the functions on the deepest path from `entry`, each once: functions that call each other lead to each
+    /// other.
     pub fn path(&self, entry: u64) -> Vec<u64> {
-        std::iter::successors(Some(entry), |&at| self.get(at).by).collect()
+        let (mut path, mut next) = (Vec::new(), Some(entry));
+        while let Some(at) = next.filter(|at| !path.contains(at)) {
+            path.push(at);
+            next = self.get(at).by;
+        }
+        path
     }
 }
