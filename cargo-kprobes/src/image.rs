@@ -174,9 +174,10 @@ pub struct Filled {
 pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Filled> {
     let mut program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
     let filled = fill(&mut program, tables).with_context(|| format!("{} cannot be given its tables", elf.display()))?;
+    // The result is as executable as the program, which it may replace.
+    let permissions = fs::metadata(elf)?.permissions();
     write_bytes(&program, out)?;
-    // The result is as executable as the program.
-    fs::set_permissions(out, fs::metadata(elf)?.permissions())?;
+    fs::set_permissions(out, permissions)?;
     Ok(filled)
 }
 
@@ -327,7 +328,9 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
     let [functions, statics] = [&functions, &statics].map(|symbols| -> Vec<Symbol<'_>> {
         symbols.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect()
     });
-    let (functions, statics, data) = (&*functions, &*statics, &*data_in_text(file)?);
+    let mut data = data_in_text(file)?;
+    data.retain(|range| is_in_reach(range.start) && is_in_reach(range.end));
+    let (functions, statics, data) = (&*functions, &*statics, &*data);
     let functions_alone = kprobes_symbols::write(base, &Contents { functions, ..Contents::default() })?;
     let table = SymbolTable::parse(&functions_alone)?;
     let survey = &*survey::of_program(file, &(base..base.saturating_add(LARGEST)), &table)?.unwrap_or_default();

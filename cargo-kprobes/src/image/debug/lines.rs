@@ -100,7 +100,8 @@ impl Files {
                     // Functions that the linker has removed have no address.
                     let is_there = rows.first().is_some_and(|row| executable.function(row.address).is_some());
                     if is_there {
-                        sequences.push(Sequence { rows, end: address });
+                        // Data at the end of a section of assembly need not be a whole number of words.
+                        sequences.push(Sequence { rows, end: address.next_multiple_of(4) });
                     }
                     continue;
                 }
@@ -175,8 +176,8 @@ fn plain(path: &str, workspace: &str) -> String {
             return rest.split_once('/').map_or(rest, |(_, rest)| rest).into();
         }
     }
-    if let Some(rest) = path.strip_prefix(workspace).filter(|_| !workspace.is_empty()) {
-        return rest.trim_start_matches('/').into();
+    if let Some(rest) = path.strip_prefix(workspace).and_then(|rest| rest.strip_prefix('/')) {
+        return rest.into();
     }
     match path.find("/library/").filter(|_| path.starts_with('/')) {
         Some(at) => path[at + 1..].into(),
@@ -199,6 +200,7 @@ mod tests {
             ("/rustc/0123abc/library/core/src/fmt/mod.rs", "library/core/src/fmt/mod.rs"),
             ("/home/me/toolchain/lib/rustlib/src/rust/library/core/src/lib.rs", "library/core/src/lib.rs"),
             ("/elsewhere/x.S", "elsewhere/x.S"),
+            ("/home/me/kernel-drivers/src/lib.rs", "home/me/kernel-drivers/src/lib.rs"),
         ] {
             assert_eq!(plain(path, "/home/me/kernel"), short);
         }

@@ -209,9 +209,13 @@ impl<'a> Layouts<'a> {
     fn structure(&mut self, entry: Index, name: &str, size: u64, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
         let entries = self.entries;
         let offset = |member: Index| u32::try_from(entries[member].offset).ok();
-        if let (Some(data), Some(length)) = (self.member(entry, "data_ptr"), self.member(entry, "length")) {
-            let bare = ["&mut ", "&", "*const ", "*mut ", "alloc::boxed::Box<"];
-            let bare = bare.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+        // The compiler names the parts of pointers to values without a fixed size. Any other struct may have fields of
+        // these names.
+        let pointed = ["&mut ", "&", "*const ", "*mut ", "alloc::boxed::Box<"];
+        let pointed = pointed.iter().find_map(|prefix| name.strip_prefix(prefix));
+        if let (Some(bare), Some(data), Some(length)) =
+            (pointed, self.member(entry, "data_ptr"), self.member(entry, "length"))
+        {
             // As for any raw pointer, there may be nothing at the address.
             if name.starts_with('*') {
                 return Some(TypeKind::Dynamic { data: offset(data)?, vtable: offset(length)? });
@@ -224,12 +228,12 @@ impl<'a> Layouts<'a> {
             let element = self.number(element, pending);
             return Some(TypeKind::Sequence { element, is_text, data: offset(data)?, length: offset(length)? });
         }
-        if let (Some(data), Some(vtable)) = (self.member(entry, "pointer"), self.member(entry, "vtable")) {
+        if let (Some(target), Some(data), Some(vtable)) =
+            (pointed, self.member(entry, "pointer"), self.member(entry, "vtable"))
+        {
             let (data, vtable) = (offset(data)?, offset(vtable)?);
             // Of `&Mutex<dyn Trait>`, the vtable is that of a part of the value.
-            let references = ["&mut ", "&", "alloc::boxed::Box<"];
-            let target = references.iter().find_map(|prefix| name.strip_prefix(prefix));
-            let is_object = target.is_some_and(|target| target.trim_start_matches('(').starts_with("dyn "));
+            let is_object = !name.starts_with('*') && target.trim_start_matches('(').starts_with("dyn ");
             return Some(if is_object {
                 TypeKind::Object { data, vtable }
             } else {
