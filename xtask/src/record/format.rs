@@ -40,6 +40,8 @@ pub struct Field {
     pub count: usize,
     /// Whether it refers to a text elsewhere in the record.
     pub is_text: bool,
+    /// Whether it is a text of fixed length, which ends at the first zero.
+    pub is_fixed_text: bool,
 }
 
 /// Fields of probes that are places in functions.
@@ -52,15 +54,16 @@ impl Format {
     pub fn parse(group: &str, text: &str) -> Option<Self> {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         let (head, print) = text.split_once("print fmt: ")?;
-        let (string, arguments) = print.trim().strip_prefix('"')?.rsplit_once('"')?;
-        let arguments = arguments.trim_start_matches(',').split(", ").map(|argument| argument.trim().into());
+        let print = print.trim().strip_prefix('"')?;
+        let (string, rest) = print.split_at_checked(end_of_string(print)?)?;
+        let arguments = rest.get(1..)?.trim_start_matches(',').trim();
         Some(Self {
             group: group.into(),
             name: value("name:")?.into(),
             number: value("ID:")?.parse().ok()?,
             fields: head.lines().filter_map(Field::parse).collect(),
             head: head.into(),
-            print: (string.into(), arguments.collect()),
+            print: (string.into(), arguments_in(arguments).map(Into::into).collect()),
             addresses: BTreeMap::new(),
         })
     }
@@ -102,7 +105,7 @@ impl Format {
     pub fn text(&self, symbols: Option<&SymbolTable<'_>>) -> String {
         let (string, mut arguments) = self.print.clone();
         let Some(symbols) = symbols.filter(|_| !self.addresses.is_empty()) else {
-            return format!("{}print fmt: \"{string}\", {}\n", self.head, arguments.join(", "));
+            return self.with_print(&string, &arguments);
         };
         let string = if self.is_return() {
             // The kernel shows the return address first.
@@ -123,8 +126,40 @@ impl Format {
             }
         }
         shown += &string[done..];
-        format!("{}print fmt: \"{shown}\", {}\n", self.head, arguments.join(", "))
+        self.with_print(&shown, &arguments)
     }
+
+    /// Returns the text of the file with this string and these arguments.
+    fn with_print(&self, string: &str, arguments: &[String]) -> String {
+        let comma = if arguments.is_empty() { "" } else { ", " };
+        format!("{}print fmt: \"{string}\"{comma}{}\n", self.head, arguments.join(", "))
+    }
+}
+
+/// Returns the place of the first quote in `text` that is not escaped.
+fn end_of_string(text: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    text.char_indices().find_map(|(at, c)| {
+        let ends = c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        ends.then_some(at)
+    })
+}
+
+/// Returns the arguments in a list: they are separated by commas that are neither in brackets nor in strings.
+fn arguments_in(list: &str) -> impl Iterator<Item = &str> {
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    let arguments = list.split(move |c: char| {
+        match c {
+            '"' if !is_escaped => in_string = !in_string,
+            '(' | '[' | '{' if !in_string => depth += 1,
+            ')' | ']' | '}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        is_escaped = c == '\\' && !is_escaped;
+        c == ',' && depth == 0 && !in_string
+    });
+    arguments.map(str::trim).filter(|argument| !argument.is_empty())
 }
 
 /// The conversions that show an address as a place in a function, and as the function's name.
@@ -155,6 +190,7 @@ impl Field {
             is_signed: value("signed:") == Some(1),
             count: dimension.trim_end_matches(']').parse().unwrap_or(0),
             is_text: kind.starts_with("__data_loc"),
+            is_fixed_text: kind == "char" && !dimension.is_empty(),
         })
     }
 }
@@ -232,5 +268,17 @@ mod tests {
             __print_symbolic(REC->m[0], { 0x1008, \"<a as b>::f+0x8/0x100\" }), \
             __print_symbolic(REC->m[1], { 0x1100, \"g+0x0/0x20\" }), REC->other";
         assert_eq!(print, expected);
+    }
+
+    #[test]
+    fn what_is_printed_is_read_whole() {
+        for print in [
+            "\"(sched.sched_switch)\"",
+            "\"irq=%d ret=%s\", REC->irq, REC->ret ? \"handled\" : \"un, handled\"",
+            "\"%s \\\"%s\\\"\", __print_symbolic(REC->a, { 0, \"a\" }, { 1, \"b)\" }), REC->b",
+        ] {
+            let text = format!("name: e\nID: 7\nformat:\n\nprint fmt: {print}\n");
+            assert_eq!(Format::parse("g", &text).unwrap().text(None), text);
+        }
     }
 }

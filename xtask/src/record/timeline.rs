@@ -129,6 +129,11 @@ fn write_value(field: &Field, event: &Event<'_>, message: &mut Message, [text, s
             let value = value(event, field.offset, size, field.is_signed);
             message.number(if field.is_signed { signed } else { unsigned }, value as u64)
         }
+        _ if field.is_fixed_text => {
+            let bytes = event.bytes.get(field.offset..field.offset + field.size).unwrap_or_default();
+            let shown = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+            message.text(text, &String::from_utf8_lossy(shown))
+        }
         count => message.text(text, &format!("{{{}}}", (0..count).map(shown).collect::<Vec<_>>().join(","))),
     };
 }
