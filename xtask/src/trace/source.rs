@@ -222,7 +222,10 @@ impl Source {
         let (first, last) = (origin(start), origin(end.max(start + 1) - 1));
         let text = &self.texts[first.text].text;
         let end = match last.text == first.text {
-            true => last.at + text[last.at..].chars().next().map_or(1, char::len_utf8),
+            true => {
+                let last = text.floor_char_boundary(last.at);
+                last + text[last..].chars().next().map_or(0, char::len_utf8)
+            }
             // A cause in several files is shown in the first.
             false => text.len(),
         };
