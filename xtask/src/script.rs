@@ -52,7 +52,7 @@ impl Joiner {
         if self.is_open {
             self.line.push_str(if self.in_string { "\\n" } else { " " });
         }
-        let mut in_double = false;
+        let (mut in_double, mut begins_word) = (false, true);
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
             let mut length = c.len_utf8();
@@ -60,13 +60,15 @@ impl Joiner {
                 (true, '\'') => (self.is_open, self.in_string) = (false, false),
                 (true, '/') if !self.in_string && rest.starts_with("//") && !rest.contains('\'') => break,
                 (true, '"') => self.in_string = !self.in_string,
-                (false, '\'') if !in_double => self.is_open = true,
-                (false, '"') => in_double = !in_double,
+                // An apostrophe in a word, as in `<&'a T>::f`, is no quote.
+                (false, '\'') if !in_double && begins_word => self.is_open = true,
+                (false, '"') if in_double || begins_word => in_double = !in_double,
                 (_, '\\') if !self.is_open || self.in_string => {
                     length += rest[1..].chars().next().map_or(0, char::len_utf8);
                 }
                 _ => {}
             }
+            begins_word = c.is_whitespace() || matches!(c, '\'' | '"');
             self.line.push_str(&rest[..length]);
             rest = &rest[length..];
         }
@@ -103,6 +105,7 @@ mod tests {
         let program = "trace 'BEGIN {    printf(\"a // b\\n%d\", 1); } ' -c 'run sha256 1'";
         assert_eq!(typed(script), ["# it's", "list", program, "", "help"]);
         assert_eq!(typed("echo \\'a\necho \"it's\" '' 'a'\\''b'\n"), ["echo \\'a", "echo \"it's\" '' 'a'\\''b'"]);
+        assert_eq!(typed("symbols *for<'a>*\nlist\n"), ["symbols *for<'a>*", "list"]);
         assert_eq!(typed("trace 'a // b' -c c\ntrace '{ \"\\\"'\n"), ["trace 'a // b' -c c", "trace '{ \"\\\"'"]);
     }
 
