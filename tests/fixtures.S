@@ -393,12 +393,14 @@ function fixture_bad_store
     ret
 end fixture_bad_store
 
-// Nothing is mapped below the image.
+// Nothing is mapped below the image, and this section is less than 1 MiB from there.
+    .section .text.at_start, "ax", %progbits
 function fixture_bad_literal
     mov     x9, x30
     ldr     x0, . - 0xf0000
     ret
 end fixture_bad_literal
+    .text
 
 function fixture_forged_return
     mov     x9, x30
