@@ -17,6 +17,7 @@ mod throughput;
 mod trace;
 
 use std::{
+    env,
     ffi::OsString,
     fs,
     io::{self, Write},
@@ -156,7 +157,10 @@ impl Bench {
             arguments.extend(COUNT_INSTRUCTIONS.map(OsString::from));
         }
         // Relative to the root, so that the line means the same on another machine.
-        let command = shell_line(&arguments).replace(&format!("{}/", workspace::root().display()), "");
+        let mut command = shell_line(&arguments).replace(&format!("{}/", workspace::root().display()), "");
+        if let Some(target) = env::var_os("CARGO_TARGET_DIR") {
+            command = command.replace(&format!("{}/", target.display()), "target/");
+        }
         Ok(Self { elf, image, arguments, command })
     }
 
