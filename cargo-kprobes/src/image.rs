@@ -102,13 +102,25 @@ struct DebugTables {
     has_types: bool,
 }
 
+/// Returns whether tables that count from the virtual address `base` can have `address`.
+fn is_in_reach(base: u64, address: u64) -> bool {
+    address.checked_sub(base).is_some_and(|offset| offset < 2 * REACH - 1)
+}
+
 impl DebugTables {
     /// Makes the tables. `base` is the virtual address that the table of types counts from.
     fn read(file: &ElfFile64<'_>, base: u64) -> Result<Self> {
         let Some(debug) = DebugInfo::read(file)? else { return Ok(Self::default()) };
-        let contents = types::contents(&debug);
+        let mut contents = types::contents(&debug);
+        if let Some(contents) = &mut contents {
+            contents.functions.retain(|function| is_in_reach(base, function.address));
+            contents.vtables.retain(|(address, _)| is_in_reach(base, *address));
+            contents.rows.retain(|row| is_in_reach(base, row.address));
+        }
+        let mut copies = inlined::copies(&debug)?;
+        copies.retain(|copy| is_in_reach(base, copy.address));
         Ok(Self {
-            copies: inlined::copies(&debug)?,
+            copies,
             has_types: contents.as_ref().is_some_and(types::has_types),
             types: contents.map(|contents| types::table(&contents, base)).transpose()?,
         })
@@ -311,8 +323,7 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
         matches!(kind, Data | ReadOnlyData | ReadOnlyDataWithRel | ReadOnlyString | UninitializedData)
     };
     let (mut functions, mut statics) = (Vec::new(), Vec::new());
-    let is_in_reach = |address: u64| address.checked_sub(base).is_some_and(|offset| offset < 2 * REACH - 1);
-    for symbol in file.symbols().filter(|symbol| symbol.size() != 0 && is_in_reach(symbol.address())) {
+    for symbol in file.symbols().filter(|symbol| symbol.size() != 0 && is_in_reach(base, symbol.address())) {
         let symbols = match symbol.kind() {
             SymbolKind::Text if is_in(&symbol, |kind| kind == SectionKind::Text) => &mut functions,
             SymbolKind::Data if is_in(&symbol, is_data) => &mut statics,
@@ -329,7 +340,7 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
         symbols.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect()
     });
     let mut data = data_in_text(file)?;
-    data.retain(|range| is_in_reach(range.start) && is_in_reach(range.end));
+    data.retain(|range| is_in_reach(base, range.start) && is_in_reach(base, range.end));
     let (functions, statics, data) = (&*functions, &*statics, &*data);
     let functions_alone = kprobes_symbols::write(base, &Contents { functions, ..Contents::default() })?;
     let table = SymbolTable::parse(&functions_alone)?;

@@ -8,9 +8,9 @@ mod location;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use kprobes_types::LineRow;
-use object::{Object, ObjectSection, read::elf::ElfFile64};
+use object::{CompressionFormat, Object, ObjectSection, read::elf::ElfFile64};
 
 use crate::audit::Executable;
 pub use entries::{Entries, Index};
@@ -37,6 +37,11 @@ impl<'a> DebugInfo<'a> {
         if section(".debug_info").is_empty() {
             return Ok(None);
         }
+        let info = file.section_by_name(".debug_info").and_then(|info| info.compressed_file_range().ok());
+        ensure!(
+            info.is_none_or(|info| info.format == CompressionFormat::None),
+            "its debugging information is compressed: link without --compress-debug-sections"
+        );
         let mut files = Files::default();
         let entries = Entries::read(section, &mut files)
             .map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
