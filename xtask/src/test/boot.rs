@@ -152,7 +152,8 @@ fn with_damaged_tree(
         Ok(Boot { name, demands: Demands::default(), arguments, subject: Ok(Box::new(Stops { reason })) })
     })
     .chain(cpus::boots(board, configuration, &machine, &good, image, directory)?.into_iter().map(Ok))
-    .chain([cards::boot(&machine, &good, image, directory), resets::boot(&machine, &good, image, directory)])
+    .chain(cards::boots(&machine, &good, image, directory))
+    .chain([resets::boot(&machine, &good, image, directory)])
     .collect()
 }
 
