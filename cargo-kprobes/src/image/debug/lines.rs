@@ -2,7 +2,8 @@
 //! image.
 //!
 //! Directories of the machine that built the program are left out. A file has its path from the workspace, from the
-//! directory of its crate in the registry, or from the source of the standard library.
+//! directory of its crate in the registry, or from the source of the standard library. The path of a file of another
+//! crate, which Cargo compiles in the crate's directory, begins with the name of that directory.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -130,25 +131,51 @@ impl Files {
         if let Some(&index) = numbers.0.get(&number) {
             return Ok(index);
         }
-        let (path, workspace) =
-            header.file(number).map(|file| path(dwarf, unit, header, file)).transpose()?.unwrap_or_default();
-        let index = *self.known.entry(plain(&path, &workspace)).or_insert_with_key(|short| {
-            self.paths.push(short.clone());
-            self.built_from.push(whole(&path, &workspace));
-            self.paths.len() as u32 - 1
-        });
+        let file = header.file(number).map(|file| path(dwarf, unit, header, file)).transpose()?.unwrap_or_default();
+        let index = self.add(&file);
         numbers.0.insert(number, index);
         Ok(index)
     }
+
+    /// Returns the index of a file, which gets one if it is new.
+    fn add(&mut self, file: &FilePath) -> u32 {
+        let (short, whole) = (file.plain(), file.whole());
+        // The standard library and the registry may lie in several directories of a machine. Any other file is the same
+        // if its whole path is.
+        let key = file.published().unwrap_or_else(|| whole.clone());
+        let index = *self.known.entry(key).or_insert_with(|| {
+            self.paths.push(short.clone());
+            self.built_from.push(whole);
+            self.paths.len() as u32 - 1
+        });
+        // Seen from another crate, the path of a file is longer.
+        if let Some(path) = self.paths.get_mut(index as usize)
+            && short.len() < path.len()
+        {
+            *path = short;
+        }
+        index
+    }
 }
 
-/// Returns the path of a file, and the directory that the unit was compiled in.
+/// The path of a file, as a unit gives it.
+#[derive(Default)]
+struct FilePath {
+    path: String,
+    /// The directory that the unit was compiled in: that of its crate for a crate of the registry, or for one that
+    /// `is_elsewhere`.
+    workspace: String,
+    /// Whether the crate is outside of the workspace: Cargo then gives the compiler a whole path.
+    is_elsewhere: bool,
+}
+
+/// Returns the path of a file.
 fn path(
     dwarf: &Dwarf<Bytes<'_>>,
     unit: &Unit<Bytes<'_>>,
     header: &gimli::LineProgramHeader<Bytes<'_>>,
     file: &gimli::FileEntry<Bytes<'_>>,
-) -> gimli::Result<(String, String)> {
+) -> gimli::Result<FilePath> {
     let text = |bytes: Bytes<'_>| String::from_utf8_lossy(bytes.slice()).into_owned();
     let mut path = text(dwarf.attr_string(unit, file.path_name())?);
     if let Some(directory) = file.directory(header) {
@@ -157,31 +184,46 @@ fn path(
             path = format!("{directory}/{path}");
         }
     }
-    Ok((path, unit.comp_dir.map(text).unwrap_or_default()))
+    let is_elsewhere = unit.name.is_some_and(|name| name.slice().starts_with(b"/"));
+    Ok(FilePath { path, workspace: unit.comp_dir.map(text).unwrap_or_default(), is_elsewhere })
 }
 
-/// Returns a path from the root. The unit was compiled in the directory `workspace`.
-fn whole(path: &str, workspace: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("{workspace}/{path}") }
-}
+impl FilePath {
+    /// Returns the path from the root.
+    fn whole(&self) -> String {
+        let Self { path, workspace, .. } = self;
+        if path.starts_with('/') { path.clone() } else { format!("{workspace}/{path}") }
+    }
 
-/// Removes from a path the directories of the machine that built the program. The unit was compiled in the directory
-/// `workspace`, which is that of the crate for a crate of the registry.
-fn plain(path: &str, workspace: &str) -> String {
-    let whole = whole(path, workspace);
-    let path = whole.as_str();
-    // In the registry, a directory of the index precedes that of the crate; in the source of Rust, its version.
-    for before in ["/registry/src/", "/rustc/"] {
-        if let Some((_, rest)) = path.split_once(before) {
-            return rest.split_once('/').map_or(rest, |(_, rest)| rest).into();
+    /// Returns the part of the path after the root of the workspace, or after the directory that has the crate's;
+    /// `None` if the file lies elsewhere.
+    fn own(&self) -> Option<String> {
+        let root = match self.is_elsewhere {
+            true => self.workspace.rsplit_once('/').map_or("", |(root, _)| root),
+            false => &self.workspace,
+        };
+        let rest = self.whole().strip_prefix(root)?.strip_prefix('/')?.to_owned();
+        (!root.is_empty()).then_some(rest)
+    }
+
+    /// Returns the part of the path that is the same on every machine, for a file of the registry or of the standard
+    /// library.
+    fn published(&self) -> Option<String> {
+        let whole = self.whole();
+        // In the registry, a directory of the index precedes that of the crate; in the source of Rust, its version.
+        for before in ["/registry/src/", "/rustc/"] {
+            if let Some((_, rest)) = whole.split_once(before) {
+                return Some(rest.split_once('/').map_or(rest, |(_, rest)| rest).into());
+            }
         }
+        let library = whole.find("/library/").filter(|_| whole.starts_with('/') && self.own().is_none());
+        library.map(|at| whole[at + 1..].into())
     }
-    if let Some(rest) = path.strip_prefix(workspace).and_then(|rest| rest.strip_prefix('/')) {
-        return rest.into();
-    }
-    match path.find("/library/").filter(|_| path.starts_with('/')) {
-        Some(at) => path[at + 1..].into(),
-        None => path.trim_start_matches('/').into(),
+
+    /// Returns the path without the directories of the machine that built the program.
+    fn plain(&self) -> String {
+        let without_root = || self.whole().trim_start_matches('/').into();
+        self.published().or_else(|| self.own()).unwrap_or_else(without_root)
     }
 }
 
@@ -189,10 +231,15 @@ fn plain(path: &str, workspace: &str) -> String {
 mod tests {
     use kprobes_types::LineRow;
 
-    use super::{Sequence, plain, push};
+    use super::{FilePath, Files, Sequence, push};
+
+    fn file(path: &str, workspace: &str, is_elsewhere: bool) -> FilePath {
+        FilePath { path: path.into(), workspace: workspace.into(), is_elsewhere }
+    }
 
     #[test]
     fn paths_are_those_of_source() {
+        let plain = |path: &str, workspace: &str| file(path, workspace, false).plain();
         for (path, short) in [
             ("runtime/src/main.rs", "runtime/src/main.rs"),
             ("/home/me/kernel/runtime/src/main.rs", "runtime/src/main.rs"),
@@ -207,6 +254,20 @@ mod tests {
         let registry = "/home/me/.cargo/registry/src/index.crates.io-1/sha2-0.10.9";
         assert_eq!(plain(&format!("{registry}/src/lib.rs"), registry), "sha2-0.10.9/src/lib.rs", "as in other units");
         assert_eq!(plain("src/lib.rs", registry), "sha2-0.10.9/src/lib.rs");
+        assert_eq!(plain("/toolchain/rust/library/core/src/lib.rs", ""), "library/core/src/lib.rs");
+    }
+
+    #[test]
+    fn files_of_several_crates_are_told_apart() {
+        let mut files = Files::default();
+        let mut add = |path: &str, workspace: &str, is_elsewhere| files.add(&file(path, workspace, is_elsewhere));
+        assert_eq!(add("src/lib.rs", "/me/kernel", false), 0);
+        assert_eq!(add("/me/engine/types/src/lib.rs", "/me/kernel", false), 1, "of generic code");
+        assert_eq!(add("/me/engine/src/lib.rs", "/me/engine", true), 2);
+        assert_eq!(add("src/lib.rs", "/me/engine/types", true), 1);
+        assert_eq!(add("/rustc/0123/library/core/src/lib.rs", "/me/kernel", false), 3);
+        assert_eq!(add("/toolchain/rust/library/core/src/lib.rs", "/me/engine", true), 3);
+        assert_eq!(files.paths, ["src/lib.rs", "types/src/lib.rs", "engine/src/lib.rs", "library/core/src/lib.rs"]);
     }
 
     #[test]
