@@ -100,9 +100,9 @@ impl Files {
                     let rows = std::mem::take(&mut rows);
                     // Functions that the linker has removed have no address.
                     let is_there = rows.first().is_some_and(|row| executable.function(row.address).is_some());
-                    if is_there {
-                        // Data at the end of a section of assembly need not be a whole number of words.
-                        sequences.push(Sequence { rows, end: address.next_multiple_of(4) });
+                    // Data at the end of a section of assembly need not be a whole number of words.
+                    if let Some(end) = address.checked_next_multiple_of(4).filter(|_| is_there) {
+                        sequences.push(Sequence { rows, end });
                     }
                     continue;
                 }
@@ -143,14 +143,17 @@ impl Files {
         // The standard library and the registry may lie in several directories of a machine. Any other file is the same
         // if its whole path is.
         let key = file.published().unwrap_or_else(|| whole.clone());
+        let is_taken = self.paths.contains(&short);
         let index = *self.known.entry(key).or_insert_with(|| {
-            self.paths.push(short.clone());
+            let path = if is_taken { whole.trim_start_matches('/').into() } else { short.clone() };
+            self.paths.push(path);
             self.built_from.push(whole);
             self.paths.len() as u32 - 1
         });
         // Seen from another crate, the path of a file is longer.
         if let Some(path) = self.paths.get_mut(index as usize)
             && short.len() < path.len()
+            && !is_taken
         {
             *path = short;
         }
@@ -210,13 +213,17 @@ impl FilePath {
     /// library.
     fn published(&self) -> Option<String> {
         let whole = self.whole();
+        if let Some((_, library)) = whole.split_once("/rustlib/src/rust/") {
+            return Some(library.into());
+        }
         // In the registry, a directory of the index precedes that of the crate; in the source of Rust, its version.
         for before in ["/registry/src/", "/rustc/"] {
             if let Some((_, rest)) = whole.split_once(before) {
                 return Some(rest.split_once('/').map_or(rest, |(_, rest)| rest).into());
             }
         }
-        let library = whole.find("/library/").filter(|_| whole.starts_with('/') && self.own().is_none());
+        let is_own = !self.is_elsewhere && self.own().is_some();
+        let library = whole.find("/library/").filter(|_| whole.starts_with('/') && !is_own);
         library.map(|at| whole[at + 1..].into())
     }
 
@@ -266,8 +273,19 @@ mod tests {
         assert_eq!(add("/me/engine/src/lib.rs", "/me/engine", true), 2);
         assert_eq!(add("src/lib.rs", "/me/engine/types", true), 1);
         assert_eq!(add("/rustc/0123/library/core/src/lib.rs", "/me/kernel", false), 3);
-        assert_eq!(add("/toolchain/rust/library/core/src/lib.rs", "/me/engine", true), 3);
-        assert_eq!(files.paths, ["src/lib.rs", "types/src/lib.rs", "engine/src/lib.rs", "library/core/src/lib.rs"]);
+        assert_eq!(add("/me/.rustup/lib/rustlib/src/rust/library/core/src/lib.rs", "/me/engine", true), 3);
+        assert_eq!(add("/me/.rustup/lib/rustlib/src/rust/library/core/src/lib.rs", "/me/kernel", false), 3);
+        assert_eq!(add("types/src/lib.rs", "/me/kernel", false), 4);
+        assert_eq!(
+            files.paths,
+            [
+                "src/lib.rs",
+                "types/src/lib.rs",
+                "engine/src/lib.rs",
+                "library/core/src/lib.rs",
+                "me/kernel/types/src/lib.rs"
+            ]
+        );
     }
 
     #[test]
