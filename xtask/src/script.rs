@@ -52,23 +52,27 @@ impl Joiner {
         if self.is_open {
             self.line.push_str(if self.in_string { "\\n" } else { " " });
         }
-        let (mut in_double, mut begins_word) = (false, true);
+        let (mut in_double, mut begins_word, mut is_option) = (false, true, false);
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
             let mut length = c.len_utf8();
+            if !self.is_open && !in_double {
+                is_option = if begins_word { c == '-' } else { is_option && !c.is_whitespace() };
+            }
+            // An apostrophe in a word, as in `<&'a T>::f`, is no quote; in an option, as in `-e'BEGIN { }'`, it is one.
+            let may_quote = begins_word || is_option;
+            begins_word = c.is_whitespace() || matches!(c, '\'' | '"') || c == '\\' && begins_word;
             match (self.is_open, c) {
                 (true, '\'') => (self.is_open, self.in_string) = (false, false),
                 (true, '/') if !self.in_string && rest.starts_with("//") && !rest.contains('\'') => break,
                 (true, '"') => self.in_string = !self.in_string,
-                // An apostrophe in a word, as in `<&'a T>::f`, is no quote.
-                (false, '\'') if !in_double && begins_word => self.is_open = true,
-                (false, '"') if in_double || begins_word => in_double = !in_double,
+                (false, '\'') if !in_double && may_quote => self.is_open = true,
+                (false, '"') if in_double || may_quote => in_double = !in_double,
                 (_, '\\') if !self.is_open || self.in_string => {
                     length += rest[1..].chars().next().map_or(0, char::len_utf8);
                 }
                 _ => {}
             }
-            begins_word = c.is_whitespace() || matches!(c, '\'' | '"');
             self.line.push_str(&rest[..length]);
             rest = &rest[length..];
         }
@@ -106,6 +110,8 @@ mod tests {
         assert_eq!(typed(script), ["# it's", "list", program, "", "help"]);
         assert_eq!(typed("echo \\'a\necho \"it's\" '' 'a'\\''b'\n"), ["echo \\'a", "echo \"it's\" '' 'a'\\''b'"]);
         assert_eq!(typed("symbols *for<'a>*\nlist\n"), ["symbols *for<'a>*", "list"]);
+        assert_eq!(typed("trace -e'BEGIN {\n}' --x=\"'y\"\nlist\n"), ["trace -e'BEGIN { }' --x=\"'y\"", "list"]);
+        assert_eq!(typed("echo 'a'\\''b\nc'\n"), ["echo 'a'\\''b c'"]);
         assert_eq!(typed("trace 'a // b' -c c\ntrace '{ \"\\\"'\n"), ["trace 'a // b' -c c", "trace '{ \"\\\"'"]);
     }
 
