@@ -157,10 +157,11 @@ impl Bench {
             arguments.extend(COUNT_INSTRUCTIONS.map(OsString::from));
         }
         // Relative to the root, so that the line means the same on another machine.
-        let mut command = shell_line(&arguments).replace(&format!("{}/", workspace::root().display()), "");
+        let mut command = shell_line(&arguments);
         if let Some(target) = env::var_os("CARGO_TARGET_DIR") {
-            command = command.replace(&format!("{}/", target.display()), "target/");
+            command = command.replace(&format!("{}/", workspace::root().join(target).display()), "target/");
         }
+        command = command.replace(&format!("{}/", workspace::root().display()), "");
         Ok(Self { elf, image, arguments, command })
     }
 
