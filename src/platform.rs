@@ -73,9 +73,9 @@ pub const MAX_CPUS: usize = 256;
 /// The engine rewrites instructions, and trusts these functions when it does. The implementer guarantees what each
 /// function documents, and:
 ///
-/// - TPIDR_EL1, and the word at [`CPU_OFFSET`](Self::CPU_OFFSET) from there, are set on a CPU before its vectors lead to
-///   the engine, and before [`abandon`](crate::exception::abandon) and
-///   [`abandon_cpu`](crate::exception::abandon_cpu) are called.
+/// - TPIDR_EL1, and the word at [`CPU_OFFSET`](Self::CPU_OFFSET) from there, are set on a CPU before it takes a
+///   synchronous exception by vectors that lead to the engine, and before it calls
+///   [`abandon`](crate::exception::abandon) or [`abandon_cpu`](crate::exception::abandon_cpu).
 /// - Breakpoint exceptions reach [`handle_sync`](crate::exception::handle_sync) with all of PSTATE.DAIF masked and on
 ///   the stack of the interrupted code: through `kprobes_vector`, or through vectors that save and restore the whole
 ///   [`TrapFrame`].
@@ -129,8 +129,8 @@ pub unsafe trait Platform {
         Self::CPUS
     }
 
-    /// Returns the virtual addresses of the text in which probes may be placed: multiples of 4. It is readable, and the
-    /// same at each call. In code that is loaded later, no probe can be placed; it keeps to the procedure call standard
+    /// Returns the virtual addresses of the text in which probes may be placed: multiples of 4. It is the same at each
+    /// call. It is readable, and so is the region in which nothing is probed. In code that is loaded later, no probe can be placed; it keeps to the procedure call standard
     /// where it calls the text.
     ///
     /// A breakpoint exception can be taken at each instruction there, whenever a CPU executes it, and loses no state:
@@ -219,9 +219,9 @@ pub unsafe trait Platform {
     /// load-acquires for a store-release at the end. The engine calls this from tasks, with interrupts unmasked. Several
     /// tasks may call it at the same time; the later one waits until the action of the earlier one is over.
     ///
-    /// A CPU that starts is among those that are held before it executes its first instruction of the
-    /// [`text`](Self::text), and then executes a context synchronization event. One that stops is among them until it
-    /// has executed its last one.
+    /// A CPU that starts to run when there may be probes is among those that are held before it executes its first
+    /// instruction of the [`text`](Self::text), and then executes a context synchronization event. One that stops is
+    /// among them until it has executed its last one.
     ///
     /// The default assumes that there is no other CPU.
     fn hold_cpus(action: &mut dyn FnMut()) {
