@@ -393,7 +393,7 @@ function fixture_bad_store
     ret
 end fixture_bad_store
 
-// Nothing is mapped below the image, and this section is less than 1 MiB from there.
+// Nothing is mapped below the image, and this section begins less than 0xf0000 bytes above its start.
     .section .text.at_start, "ax", %progbits
 function fixture_bad_literal
     mov     x9, x30

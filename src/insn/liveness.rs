@@ -96,7 +96,7 @@ struct Preserving {
 /// x17 and the flags.
 pub const SCRATCH: Registers = Registers::from_to(9, 17).with(Registers::FLAGS);
 
-/// Returns the instruction at an address, as it is without probes; `None` outside the text.
+/// Returns the instruction at an address, as it is without probes; `None` outside the text and the code that it calls.
 pub(super) type Read<'a> = &'a dyn Fn(u64) -> Option<u32>;
 /// Returns the bounds of the function around an address; `None` if none is known.
 pub(super) type Bounds<'a> = &'a dyn Fn(u64) -> Option<Range<u64>>;

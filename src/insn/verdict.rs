@@ -124,7 +124,7 @@ impl fmt::Display for Reason {
             Self::PermanentlyUndefined => "is permanently undefined: it is data, or a trap",
             Self::ExceptionReturn => "returns from an exception, with state that the probe's breakpoint has replaced",
             Self::AuthenticatedAddress => {
-                "signs or authenticates with the address of an instruction: probe the instruction before it"
+                "signs or authenticates with the address of an instruction: probe another instruction of its function"
             }
             Self::AfterModifier => {
                 "follows PACM, which may make it sign or authenticate with its own address: probe the instruction after it"

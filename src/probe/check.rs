@@ -422,13 +422,14 @@ impl Checker {
         (self.text.contains(&address) || self.blacklist.contains(&address)).then(|| self.flowing(address))
     }
 
-    /// Returns the instruction at the virtual address `address`, which is in the text, as control may flow from it.
+    /// Returns the instruction at the virtual address `address`, which is in the text or in the region, as control may
+    /// flow from it.
     #[inline]
     fn flowing(&self, address: usize) -> u32 {
         self.original(address).flowing()
     }
 
-    /// Returns what the image has at the virtual address `address`, which is in the text.
+    /// Returns what the image has at the virtual address `address`, which is in the text or in the region.
     #[inline]
     fn original(&self, address: usize) -> Original {
         match text::read(address) {
@@ -487,7 +488,7 @@ impl Original {
     }
 }
 
-/// Returns what the image has at `address`, which has been checked to be a word in the text.
+/// Returns what the image has at `address`, which has been checked to be a word in the text or in the region.
 fn original(address: usize) -> Original {
     // SAFETY: `with_masked` masks interrupts around the call.
     interrupts::with_masked(|| unsafe { masked_original(address) })

@@ -34,7 +34,7 @@ use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::power::{self, PsciError};
 use crate::{machine, println, task, time};
 
-/// How long a CPU may take from its start until it comes.
+/// How long a CPU may take from its start until it enters `runtime_boot_secondary`.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The data that a CPU needs to enter. boot.S reads it.

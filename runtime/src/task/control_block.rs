@@ -148,7 +148,7 @@ impl Task {
     }
 
     /// Moves the task to the CPU with the dense number `cpu`. No CPU runs the task. The caller holds the lock of the
-    /// CPU that the task has belonged to, or nobody else knows the task.
+    /// CPU that the task has belonged to, or has just created it, and not registered it.
     pub(super) fn set_cpu(&self, cpu: usize) {
         self.cpu.store(cpu, Ordering::Relaxed);
         self.cpu_state.store(ptr::from_ref(CpuState::of(cpu)).cast_mut(), Ordering::Relaxed);
