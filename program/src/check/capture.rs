@@ -107,19 +107,16 @@ impl Plan {
         Ok(Some(number))
     }
 
-    /// Returns whether the block of a nested value has these bytes of it.
-    fn has(&self, within: Within, offset: u32, bytes: u8) -> bool {
-        let block = self.blocks.get(within.block).map_or(0, |block| block.bytes);
-        u64::from(within.offset) + u64::from(offset) + u64::from(bytes) <= block.into()
+    /// Returns whether a block has these bytes, from `offset` on.
+    fn has(&self, block: usize, offset: u32, bytes: u8) -> bool {
+        let block = self.blocks.get(block).map_or(0, |block| block.bytes);
+        u64::from(offset) + u64::from(bytes) <= block.into()
     }
 
     /// Adds the block that a reference in another block leads to, and returns its index; `None` if the reference is not
     /// followed.
     fn refer(&mut self, of: TypeId, bytes: u32, within: Within, reading: Reading) -> Result<Option<usize>, Error> {
-        let has = |offset: u32| {
-            let block = self.blocks.get(within.block).map_or(0, |block| block.bytes);
-            offset.is_multiple_of(8) && u64::from(offset) + 8 <= block.into()
-        };
+        let has = |offset: u32| offset.is_multiple_of(8) && self.has(within.block, offset, 8);
         let is_there = has(reading.address) && reading.length.at().is_none_or(has);
         if bytes == 0 || within.references == REFERENCES_MAX || !is_there {
             return Ok(None);
@@ -212,7 +209,7 @@ impl Clause<'_, '_> {
                 }
             }
             // A variant that is not known is not followed.
-            TypeKind::Variants { tag: Some(tag), .. } if !plan.has(within, tag.offset, tag.bytes) => {}
+            TypeKind::Variants { tag: Some(tag), .. } if !plan.has(within.block, at(tag.offset).offset, tag.bytes) => {}
             TypeKind::Variants { tag, variants } => {
                 let tags = Tags::of(tag.map_or(8, |tag| tag.bytes), variants.clone().filter_map(|one| one.value));
                 for variant in variants {
