@@ -143,20 +143,19 @@ impl Files {
         // The standard library and the registry may lie in several directories of a machine. Any other file is the same
         // if its whole path is.
         let key = file.published().unwrap_or_else(|| whole.clone());
-        let is_taken = self.paths.contains(&short);
-        let index = *self.known.entry(key).or_insert_with(|| {
-            let path = if is_taken { whole.trim_start_matches('/').into() } else { short.clone() };
-            self.paths.push(path);
-            self.built_from.push(whole);
-            self.paths.len() as u32 - 1
-        });
-        // Seen from another crate, the path of a file is longer.
-        if let Some(path) = self.paths.get_mut(index as usize)
-            && short.len() < path.len()
-            && !is_taken
-        {
-            *path = short;
+        if let Some(&index) = self.known.get(&key) {
+            let path = self.paths.get(index as usize);
+            // Seen from another crate, the path of a file is longer.
+            if path.is_some_and(|path| short.len() < path.len()) && !self.paths.contains(&short) {
+                self.paths[index as usize] = short;
+            }
+            return index;
         }
+        let path = if self.paths.contains(&short) { whole.trim_start_matches('/').into() } else { short };
+        let index = self.paths.len() as u32;
+        self.known.insert(key, index);
+        self.paths.push(path);
+        self.built_from.push(whole);
         index
     }
 }
