@@ -52,22 +52,23 @@ impl Joiner {
         if self.is_open {
             self.line.push_str(if self.in_string { "\\n" } else { " " });
         }
-        let (mut in_double, mut begins_word, mut is_option) = (false, true, false);
+        // The number of `<` that are open outside of quotes. After one of them, and after `&`, an apostrophe begins a
+        // lifetime, as in `<&'a T>::f`. The console's shell refuses these characters outside of quotes, so none of its
+        // quotes is taken for a lifetime.
+        let (mut in_double, mut brackets, mut before) = (false, 0_usize, ' ');
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
             let mut length = c.len_utf8();
-            if !self.is_open && !in_double {
-                is_option = if begins_word { c == '-' } else { is_option && !c.is_whitespace() };
-            }
-            // An apostrophe in a word, as in `<&'a T>::f`, is no quote; in an option, as in `-e'BEGIN { }'`, it is one.
-            let may_quote = begins_word || is_option;
-            begins_word = c.is_whitespace() || matches!(c, '\'' | '"') || c == '\\' && begins_word;
+            let is_lifetime = brackets > 0 || before == '&';
+            before = c;
             match (self.is_open, c) {
                 (true, '\'') => (self.is_open, self.in_string) = (false, false),
                 (true, '/') if !self.in_string && rest.starts_with("//") && !rest.contains('\'') => break,
                 (true, '"') => self.in_string = !self.in_string,
-                (false, '\'') if !in_double && may_quote => self.is_open = true,
-                (false, '"') if in_double || may_quote => in_double = !in_double,
+                (false, '\'') if !in_double && !is_lifetime => self.is_open = true,
+                (false, '"') => in_double = !in_double,
+                (false, '<') if !in_double => brackets += 1,
+                (false, '>') if !in_double => brackets = brackets.saturating_sub(1),
                 (_, '\\') if !self.is_open || self.in_string => {
                     length += rest[1..].chars().next().map_or(0, char::len_utf8);
                 }
@@ -112,6 +113,12 @@ mod tests {
         assert_eq!(typed("symbols *for<'a>*\nlist\n"), ["symbols *for<'a>*", "list"]);
         assert_eq!(typed("trace -e'BEGIN {\n}' --x=\"'y\"\nlist\n"), ["trace -e'BEGIN { }' --x=\"'y\"", "list"]);
         assert_eq!(typed("echo 'a'\\''b\nc'\n"), ["echo 'a'\\''b c'"]);
+        for line in
+            ["echo x='' > trace_marker", "echo x=\"'y\"", "echo a'b 'c", "echo a\"b 'c d\"", "f <&'a T>::g", "f &'a"]
+        {
+            assert_eq!(typed(&format!("{line}\nlist\n")), [line, "list"]);
+        }
+        assert_eq!(typed("echo a'b\nc' > trace_marker\nlist\n"), ["echo a'b c' > trace_marker", "list"]);
         assert_eq!(typed("trace 'a // b' -c c\ntrace '{ \"\\\"'\n"), ["trace 'a // b' -c c", "trace '{ \"\\\"'"]);
     }
 
