@@ -2,6 +2,7 @@
 //! interface is in system registers.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::MPIDR_EL1;
@@ -16,6 +17,7 @@ use super::delivery::FastError;
 use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
+use crate::time;
 
 register_bitfields! {
     u32,
@@ -101,6 +103,9 @@ register_structs! {
 /// 0069, 12.10).
 const REDISTRIBUTOR_SIZE: u64 = size_of::<Redistributor>() as u64;
 
+/// The time after which a part of the GIC that is still busy is taken to be off.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 system_register!(icc_pmr_el1, "S3_0_C4_C6_0");
 system_register!(icc_ap0r0_el1, "S3_0_C12_C8_4");
 system_register!(icc_ap0r1_el1, "S3_0_C12_C8_5");
@@ -165,6 +170,17 @@ fn is_group0_accessible() -> bool {
     is_kept
 }
 
+/// Waits while `is_busy` returns true; an error after [`PATIENCE`].
+fn wait_while(component: &'static str, is_busy: impl Fn() -> bool) -> Result<(), InterruptError> {
+    let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
+    while is_busy() {
+        if time::counter() >= deadline {
+            return Err(InterruptError::Busy(component));
+        }
+    }
+    Ok(())
+}
+
 /// The distributor, and the redistributors of the CPUs that have been initialized.
 pub(super) struct GicV3 {
     distributor: Mmio<Distributor>,
@@ -185,7 +201,7 @@ impl GicV3 {
             affinities: PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]),
         };
         distributor.control.set(0);
-        gic.wait_for_distributor();
+        gic.wait_for_distributor()?;
         // The firmware may have left interrupts pending or active; active ones are not signalled again.
         for bank in SHARED as usize / 32..=distributor.type_.read(DistributorType::LINES) as usize {
             distributor.clear_enable[bank].set(u32::MAX);
@@ -193,20 +209,20 @@ impl GicV3 {
             distributor.clear_active[bank].set(u32::MAX);
             distributor.group[bank].set(u32::MAX);
         }
-        gic.wait_for_distributor();
+        gic.wait_for_distributor()?;
         distributor.control.write(DistributorControl::AFFINITY_ROUTING::SET);
-        gic.wait_for_distributor();
+        gic.wait_for_distributor()?;
         distributor.control.write(
             DistributorControl::AFFINITY_ROUTING::SET
                 + DistributorControl::ENABLE_GROUP1::SET
                 + DistributorControl::ENABLE_GROUP1_NON_AFFINITY::SET,
         );
-        gic.wait_for_distributor();
+        gic.wait_for_distributor()?;
         Ok(gic)
     }
 
-    fn wait_for_distributor(&self) {
-        while self.distributor.control.is_set(DistributorControl::WRITE_PENDING) {}
+    fn wait_for_distributor(&self) -> Result<(), InterruptError> {
+        wait_while("the GIC's distributor", || self.distributor.control.is_set(DistributorControl::WRITE_PENDING))
     }
 
     pub(super) fn initialize_cpu(&self) -> Result<(), InterruptError> {
@@ -214,12 +230,12 @@ impl GicV3 {
         self.redistributors.here().call_once(|| redistributor);
         self.affinities.here().store(MPIDR_EL1.get() & AFFINITY, Ordering::Relaxed);
         redistributor.waker.write(Waker::PROCESSOR_SLEEP::CLEAR);
-        while redistributor.waker.is_set(Waker::CHILDREN_ASLEEP) {}
+        wait_while("the GIC's redistributor", || redistributor.waker.is_set(Waker::CHILDREN_ASLEEP))?;
         redistributor.clear_enable.set(u32::MAX);
         redistributor.clear_pending.set(u32::MAX);
         redistributor.clear_active.set(u32::MAX);
         redistributor.group.set(u32::MAX);
-        while redistributor.control.is_set(RedistributorControl::WRITE_PENDING) {}
+        wait_while("the GIC's redistributor", || redistributor.control.is_set(RedistributorControl::WRITE_PENDING))?;
         for priority in &redistributor.priority[..GENERATED as usize] {
             priority.set(PRIORITY);
         }

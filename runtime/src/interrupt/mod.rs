@@ -155,6 +155,8 @@ pub enum InterruptError {
     Map(MapError),
     /// The GIC's system registers are not accessible at EL1.
     NoSystemRegisters,
+    /// A part of the GIC, which is named, does not become ready.
+    Busy(&'static str),
     /// There is no redistributor for the CPU with this affinity.
     NoRedistributor(u64),
     /// No controller has been set up.
@@ -168,6 +170,7 @@ impl fmt::Display for InterruptError {
             Self::Taken(number) => write!(f, "interrupt {number} already has a handler"),
             Self::Map(error) => error.fmt(f),
             Self::NoSystemRegisters => f.write_str("the GIC's system registers are not accessible at EL1"),
+            Self::Busy(component) => write!(f, "{component} does not become ready"),
             Self::NoRedistributor(affinity) => {
                 write!(f, "the GIC has no redistributor for the CPU with affinity {affinity:#x}")
             }
