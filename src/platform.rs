@@ -247,8 +247,10 @@ pub unsafe trait Platform {
     /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked. A CPU that
     /// starts calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) when this includes it.
     ///
-    /// A CPU that stops clears MDSCR_EL1.MDE when this no longer includes it. If it goes on later, or resumes without its
-    /// registers, it calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) again.
+    /// A CPU that stops sets PSTATE.D before this no longer includes it, and clears MDSCR_EL1.MDE before PSTATE.D is
+    /// clear again: a watched access in between could call a handler that another CPU has just removed. If it goes on
+    /// later, or resumes without its registers, it calls
+    /// [`probe::initialize_cpu`](crate::probe::initialize_cpu) again.
     ///
     /// A watched access takes an exception wherever PSTATE.D is clear, outside of [`text`](Self::text) as well. Where
     /// there are watchpoints, PSTATE.D is set while ELR_EL1, SPSR_EL1, ESR_EL1 or FAR_EL1 hold something that is still
