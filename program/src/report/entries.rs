@@ -33,28 +33,9 @@ fn order(kept: MapValue, value: &[u64]) -> i128 {
     }
 }
 
-/// Compares two keys of these parts: signed numbers by their sign, and strings by their bytes.
-fn compare(parts: &[Type], mut one: &[u64], mut other: &[u64]) -> Ordering {
-    for &part in parts {
-        let (left, right);
-        (left, one) = split(one, part);
-        (right, other) = split(other, part);
-        let ordering = match part {
-            Type::Integer { signed: true } => {
-                let signed = |words: &[u64]| words.first().map(|word| word.cast_signed());
-                signed(left).cmp(&signed(right))
-            }
-            // The first byte is the lowest of its word.
-            Type::Text { .. } => {
-                left.iter().map(|word| word.swap_bytes()).cmp(right.iter().map(|word| word.swap_bytes()))
-            }
-            _ => left.cmp(right),
-        };
-        if ordering.is_ne() {
-            return ordering;
-        }
-    }
-    Ordering::Equal
+/// Compares the bytes in these words, of which the first is the lowest of its word.
+fn compare_bytes(one: &[u64], other: &[u64]) -> Ordering {
+    one.iter().map(|word| word.swap_bytes()).cmp(other.iter().map(|word| word.swap_bytes()))
 }
 
 /// Returns whether an aggregation is signed.
@@ -74,7 +55,7 @@ impl Reporter<'_> {
             MapValue::Aggregate(_) | MapValue::Value(Type::Integer { .. } | Type::Pointer { .. }) => {
                 entries.sort_by_number(|value| order(of.value, value))?;
             }
-            MapValue::Value(_) => entries.sort_by_key(|one, other| compare(&of.keys, one, other)),
+            MapValue::Value(_) => entries.sort_by_key(|one, other| self.compare(&of.keys, one, other)),
         }
         let all = entries.iter().len();
         let shown = if top == 0 { all } else { usize::try_from(top).unwrap_or(usize::MAX) };
@@ -87,6 +68,40 @@ impl Reporter<'_> {
             out.write_char('\n')?;
         }
         Ok(())
+    }
+
+    /// Compares two keys of these parts: signed numbers by their sign, strings and bytes by their bytes, and values of
+    /// Rust by their words.
+    fn compare(&self, parts: &[Type], mut one: &[u64], mut other: &[u64]) -> Ordering {
+        for &part in parts {
+            let (left, right);
+            (left, one) = split(one, part);
+            (right, other) = split(other, part);
+            let ordering = match part {
+                Type::Integer { signed: true } => {
+                    let signed = |words: &[u64]| words.first().map(|word| word.cast_signed());
+                    signed(left).cmp(&signed(right))
+                }
+                Type::Text { .. } => compare_bytes(left, right),
+                Type::Bytes { .. } => match (left, right) {
+                    ([length, left @ ..], [other_length, right @ ..]) => {
+                        compare_bytes(left, right).then(length.cmp(other_length))
+                    }
+                    _ => Ordering::Equal,
+                },
+                Type::Tuple { shape, .. } => self.compare(self.parts(shape), left, right),
+                _ => left.cmp(right),
+            };
+            if ordering.is_ne() {
+                return ordering;
+            }
+        }
+        Ordering::Equal
+    }
+
+    /// Returns the types of the parts of a tuple.
+    fn parts(&self, shape: u8) -> &[Type] {
+        self.program.tuples.get(usize::from(shape)).map_or(&[], |of| &of.parts)
     }
 
     /// Returns the entries of map `number`. Aggregations for several addresses of one function or one line are merged,
@@ -109,8 +124,7 @@ impl Reporter<'_> {
                 *address = self.names.symbol(*address).map_or(*address, |(_, start)| start);
             }
             if let &Type::Tuple { shape, .. } = part {
-                let parts = self.program.tuples.get(usize::from(shape)).map_or(&[][..], |of| &of.parts);
-                self.unify(parts, words);
+                self.unify(self.parts(shape), words);
             }
             if let ([address], &Type::Rust { shape, .. }) = (words, part)
                 && self.program.rust_values.get(usize::from(shape)) == Some(&RustValue::Line)

@@ -393,6 +393,10 @@ fn linear_histograms_have_equal_rows() {
 fn maps_whose_values_are_no_numbers_are_in_the_order_of_their_keys() {
     assert_tried!(once("@[3] = (-1, 0); @[-2] = (5, 0);", &[]), "@[-2]: (5, 0)\n@[3]: (-1, 0)\n");
     assert_tried!(once("@[\"b\", 1] = \"y\"; @[\"ab\", 2] = \"z\";", &[]), "@[ab, 2]: z\n@[b, 1]: y\n");
+    assert_tried!(
+        once("@[(5, \"b\")] = \"w\"; @[(-1, \"c\")] = \"x\"; @[(5, \"ab\")] = \"y\";", &[]),
+        "@[(-1, c)]: x\n@[(5, ab)]: y\n@[(5, b)]: w\n"
+    );
 }
 
 #[test]
