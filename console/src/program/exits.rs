@@ -26,15 +26,19 @@ pub enum Exit {
 /// Returns how the instruction `word` at the virtual address `address` leaves `function`; `None` if it does not.
 #[must_use]
 pub fn exit_at(address: usize, word: u32, function: &Range<usize>) -> Option<Exit> {
-    let Verdict::Simulate(op) = insn::classify(word) else { return None };
+    let leads_out = |offset: i32| !function.contains(&address.wrapping_add_signed(offset as isize));
+    let verdict = insn::classify(word);
+    let Verdict::Simulate(op) = verdict else {
+        // The branch is refused: so is the probe on it, with the reason.
+        return leads_out(insn::branch_offset(word, verdict)?).then_some(Exit::Always);
+    };
     match op {
         Op::BranchRegister { kind: Indirect::Return, .. }
         | Op::BranchAuthenticated { kind: Indirect::Return | Indirect::Jump, .. } => Some(Exit::Always),
         Op::BranchRegister { kind: Indirect::Jump, rn } => Some(Exit::Register(rn)),
         _ => {
-            let target = address.wrapping_add_signed(op.branch_offset()? as isize);
             let is_always = matches!(op, Op::Branch { .. });
-            (!function.contains(&target)).then_some(if is_always { Exit::Always } else { Exit::Conditional(op) })
+            leads_out(op.branch_offset()?).then_some(if is_always { Exit::Always } else { Exit::Conditional(op) })
         }
     }
 }
@@ -63,6 +67,8 @@ mod tests {
         assert_eq!(exit(0xd61f_0200), Some(Exit::Register(16)), "br x16");
         assert_eq!(exit(0xd63f_0200), None, "blr x16");
         assert_eq!(exit(0xd503_201f), None, "nop");
+        assert_eq!(exit(0x7401_0800), Some(Exit::Always), "cbgt w0, w1, far");
+        assert_eq!(exit(0x7401_0020), None, "cbgt w0, w1, to the next");
     }
 
     #[test]
