@@ -63,14 +63,8 @@ fn word_at(address: usize) -> u32 {
 /// Returns the target of the branch at `address`, if the instruction contains it.
 fn target_of(address: usize) -> Option<usize> {
     let Verdict::Simulate(operation) = classify(word_at(address)) else { return None };
-    match operation {
-        Op::Branch { offset }
-        | Op::BranchLink { offset }
-        | Op::BranchConditional { offset, .. }
-        | Op::CompareBranch { offset, .. }
-        | Op::TestBranch { offset, .. } => Some(address.wrapping_add_signed(offset as isize)),
-        _ => None,
-    }
+    let offset = if let Op::BranchLink { offset } = operation { Some(offset) } else { operation.branch_offset() };
+    offset.map(|offset| address.wrapping_add_signed(offset as isize))
 }
 
 /// Returns whether control always continues with the next instruction after `address`, perhaps after a call.
@@ -79,9 +73,7 @@ fn goes_on(address: usize) -> bool {
         Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
             kind == Indirect::Call
         }
-        Verdict::Simulate(
-            Op::Branch { .. } | Op::BranchConditional { .. } | Op::CompareBranch { .. } | Op::TestBranch { .. },
-        ) => false,
+        Verdict::Simulate(operation) => operation.branch_offset().is_none(),
         Verdict::Reject(reason) => reason != Reason::ExceptionGenerating && reason != Reason::PermanentlyUndefined,
         _ => true,
     }
