@@ -445,7 +445,7 @@ impl<'a> Parser<'a> {
             _ => Content::Copy(number),
         };
         let name = match qualified {
-            Some((group, event)) => fallible::format(format_args!("{group}.{event}.${name}"))?,
+            Some((group, event)) => fallible::format(format_args!("${group}.{event}.{name}"))?,
             None => fallible::format(format_args!("${name}"))?,
         };
         Ok(Value {

@@ -76,9 +76,10 @@ fn a_trigger_with_variables_is_shown_as_linux_shows_it() {
         ("lat=common_timestamp.usecs-$ts0", "lat=common_timestamp.usecs-$ts0:sort=hitcount:size=2048:clock=global"),
         (
             "q=common_timestamp.usecs-g.first.$ts0",
-            "q=common_timestamp.usecs-g.first.$ts0:sort=hitcount:size=2048:clock=global",
+            "q=common_timestamp.usecs-$g.first.ts0:sort=hitcount:size=2048:clock=global",
         ),
         ("a=$n", "a=$n:sort=hitcount:size=2048"),
+        ("aa=g.first.$n", "aa=$g.first.n:sort=hitcount:size=2048"),
         ("t=$ts0", "t=$ts0.usecs:sort=hitcount:size=2048"),
         ("b=-(x+y)", "b=-(x+y):sort=hitcount:size=2048"),
         ("c=2+3*4,d=x*y/3", "c=14,d=x*y/3:sort=hitcount:size=2048"),
@@ -441,12 +442,14 @@ fn a_field_that_the_matched_event_lacks_is_an_error_of_the_line() {
 /// A variable as a value is shown without its `$`.
 #[test]
 fn a_value_has_the_name_of_its_variable() {
-    let mut pair = pair();
-    pair.trigger("first", "hist:keys=x:n=y").unwrap();
-    pair.trigger("second", "hist:keys=x:vals=$n").unwrap();
-    pair.hit("first", 0, 0, [5, 9]);
-    pair.hit("second", 0, 1, [5, 0]);
-    assert_eq!(pair.entries("second"), ["{ x:          5 } hitcount:          1  n:          9"]);
+    for (value, name) in [("$n", "n"), ("g.first.$n", "g.first.n")] {
+        let mut pair = pair();
+        pair.trigger("first", "hist:keys=x:n=y").unwrap();
+        pair.trigger("second", &format!("hist:keys=x:vals={value}")).unwrap();
+        pair.hit("first", 0, 0, [5, 9]);
+        pair.hit("second", 0, 1, [5, 0]);
+        assert_eq!(pair.entries("second"), [format!("{{ x:          5 }} hitcount:          1  {name}:          9")]);
+    }
 }
 
 /// Synthetic events can have variables, and can be matched themselves. Records without room are counted.
