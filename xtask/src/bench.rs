@@ -17,7 +17,6 @@ mod throughput;
 mod trace;
 
 use std::{
-    env,
     ffi::OsString,
     fs,
     io::{self, Write},
@@ -156,10 +155,11 @@ impl Bench {
         if cpus == 1 {
             arguments.extend(COUNT_INSTRUCTIONS.map(OsString::from));
         }
-        // Relative to the root, so that the line means the same on another machine.
+        // Relative to the root, so that the line means the same on another machine. The image is in a directory for its
+        // profile, in one for its target, in Cargo's directory, which can be elsewhere and have another name.
         let mut command = shell_line(&arguments);
-        if let Some(target) = env::var_os("CARGO_TARGET_DIR") {
-            command = command.replace(&format!("{}/", workspace::root().join(target).display()), "target/");
+        if let Some(target) = elf.ancestors().nth(3) {
+            command = command.replace(&format!("{}/", target.display()), "target/");
         }
         command = command.replace(&format!("{}/", workspace::root().display()), "");
         Ok(Self { elf, image, arguments, command })
