@@ -121,8 +121,8 @@ fn fdt_reads_the_same_of_qemu_virt() {
 #[test]
 fn fdt_reads_the_same_of_boards() {
     compare(&board().blob());
-    // The interrupts of a Raspberry Pi 3 do not go to a GIC.
-    for name in &raspberry_pi::NAMES[1..] {
+    // The interrupts of a BCM2837, the SoC of the Raspberry Pi 3, do not go to a GIC.
+    for name in raspberry_pi::NAMES.iter().filter(|name| !name.starts_with("bcm2837")) {
         compare(&raspberry_pi::with_memory(&raspberry_pi::tree(name)));
     }
 }
