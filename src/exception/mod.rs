@@ -65,7 +65,7 @@ pub enum Outcome {
 /// of PSTATE.DAIF masked, on the stack of the interrupted code. `frame` holds all its registers, which are loaded from
 /// there when this returns [`Outcome::Handled`]. `esr` is the value of ESR_EL1, and `far` that of FAR_EL1; at EL2, of
 /// the registers that these names access. TPIDR_EL1 leads to the state of this CPU
-/// ([`Platform::CPU_OFFSET`](crate::Platform::CPU_OFFSET)).
+/// ([`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET)).
 pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
     let own = Outcome::Kernel { esr, far };
     #[cfg(all(target_os = "none", feature = "watchpoints"))]
@@ -106,7 +106,7 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
 ///
 /// Interrupts are masked, `frame` holds the registers of the code that was interrupted on this CPU, and no code that
 /// was interrupted on this CPU ever resumes: the hit being handled is never finished, and no handler runs on this CPU
-/// again. TPIDR_EL1 leads to the state of this CPU ([`Platform::CPU_OFFSET`](crate::Platform::CPU_OFFSET)).
+/// again. TPIDR_EL1 leads to the state of this CPU ([`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET)).
 pub unsafe fn abandon(frame: &mut TrapFrame) {
     // SAFETY: the caller guarantees that interrupts are masked and that no interrupted code resumes (see # Safety).
     unsafe { hit::abandon(Some(frame)) };
@@ -117,7 +117,7 @@ pub unsafe fn abandon(frame: &mut TrapFrame) {
 /// # Safety
 ///
 /// Interrupts are masked, and no code that was interrupted on this CPU resumes. TPIDR_EL1 leads to the state of this CPU
-/// ([`Platform::CPU_OFFSET`](crate::Platform::CPU_OFFSET)).
+/// ([`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET)).
 pub unsafe fn abandon_cpu() {
     // SAFETY: the caller guarantees that interrupts are masked and that no interrupted code resumes (see # Safety).
     unsafe { hit::abandon(None) };
