@@ -5,8 +5,9 @@
 //! and begin in the order in which they were added. So machines run while Cargo still compiles.
 //!
 //! A job takes a core for each CPU of its machine, up to half of the cores but at least two: CPUs that wait for each
-//! other spin, so several machines on the same cores hold each other up. Patient jobs, which wait most of the
-//! time, take no core. One of them for two cores runs beside the others. Builds use what the jobs leave: Cargo may
+//! other spin, so several machines on the same cores hold each other up. While such a machine runs, jobs for one core
+//! may pass one for which there is no room: they use what is left, and it begins at the latest after the machine.
+//! Patient jobs, which wait most of the time, take no core. One of them for two cores runs beside the others. Builds use what the jobs leave: Cargo may
 //! use every core, with a lower priority. Jobs take one core more than there is while nothing is built, for what waits
 //! for a line or a clock.
 
@@ -138,6 +139,8 @@ struct Work<'a> {
     jobs: VecDeque<Waiting<'a>>,
     /// The cores of the jobs that run now.
     used: usize,
+    /// The number of those that take several cores.
+    large: usize,
     patient_jobs: VecDeque<Waiting<'a>>,
     /// The number of patient jobs that run now.
     patient: usize,
@@ -150,6 +153,7 @@ impl Work<'_> {
             0 => self.patient -= 1,
             _ => self.used -= cores,
         }
+        self.large -= usize::from(cores > 1);
     }
 }
 
@@ -287,8 +291,14 @@ impl<'a> Pool<'a> {
         }
         let cores = if work.is_building { self.cores } else { self.cores + 1 };
         let room = cores.saturating_sub(work.used);
-        let job = work.jobs.pop_front_if(|first| first.cores <= room)?;
+        let next = match work.jobs.front()? {
+            first if first.cores <= room => 0,
+            _ if work.large > 0 && room > 0 => work.jobs.iter().position(|job| job.cores == 1)?,
+            _ => return None,
+        };
+        let job = work.jobs.remove(next)?;
         work.used += job.cores;
+        work.large += usize::from(job.cores > 1);
         Some(job)
     }
 }
@@ -371,6 +381,7 @@ mod tests {
         let mut work = pool.lock();
         let mut taken = |end: usize| {
             work.used -= end;
+            work.large -= usize::from(end > 1);
             let mut names = Vec::new();
             while let Some(job) = pool.take(&mut work) {
                 names.push(job.name);
@@ -381,6 +392,30 @@ mod tests {
         assert_eq!(taken(1), ["4"]);
         assert!(taken(0).is_empty());
         assert_eq!(taken(2), ["1"]);
+    }
+
+    #[test]
+    fn jobs_for_one_core_pass_a_machine_that_waits_for_another() {
+        let pool = Pool::new(2, false);
+        let results = &Results(std::sync::mpsc::channel().0);
+        let context = BuildContext { pool: &pool, results };
+        for (number, cpus) in [4, 4, 1, 1, 4].into_iter().enumerate() {
+            context.add(number.to_string(), cpus, Box::new(|_| {}));
+        }
+        let mut work = pool.lock();
+        let mut taken = |ends: Option<usize>| {
+            ends.into_iter().for_each(|cores| work.end(cores));
+            let mut names = Vec::new();
+            while let Some(job) = pool.take(&mut work) {
+                names.push(job.name);
+            }
+            names
+        };
+        assert_eq!(taken(None), ["0", "2"]);
+        assert_eq!(taken(Some(1)), ["3"]);
+        assert_eq!(taken(Some(2)), ["1"]);
+        assert!(taken(Some(1)).is_empty());
+        assert_eq!(taken(Some(2)), ["4"]);
     }
 
     #[test]

@@ -55,6 +55,14 @@ pub struct Written {
 }
 
 impl Written {
+    /// Says that the session is one for a number of CPUs.
+    fn on_these_cpus(mut self) -> Self {
+        if !self.demands.depends.contains(&Trait::Cpus) {
+            self.demands.depends.push(Trait::Cpus);
+        }
+        self
+    }
+
     /// Returns a new run of the session.
     pub fn subject(&self) -> Result<Box<dyn Subject<()> + Send>, String> {
         Ok(Box::new(Player::new(self.session.clone()?)))
@@ -76,20 +84,22 @@ pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
     let smp = format!("smp{cpus}");
     let particular = directory.join(&smp);
     if particular.is_dir() {
-        all.extend(in_directory(&particular, &format!("{smp}-"))?);
+        all.extend(in_directory(&particular, &format!("{smp}-"))?.into_iter().map(Written::on_these_cpus));
     }
     for (readme, name, depends) in [
         // Users try this session first, so it is tested on every board.
         (root.join("README.md"), "readme".into(), &[Trait::Board][..]),
         (root.join("docs/tracing.md"), "tracing".into(), &[]),
         (root.join("docs/language.md"), "language".into(), &[]),
-        (root.join("boards").join(board).join("README.md"), format!("readme-{board}"), &[]),
+        // It shows the CPUs of the board.
+        (root.join("boards").join(board).join("README.md"), format!("readme-{board}"), &[Trait::Cpus]),
     ] {
         let demands = Demands::on(depends);
         if is_plain {
             all.extend(in_readme(&readme, "console", &name, &demands)?);
         }
-        all.extend(in_readme(&readme, &format!("console {smp}"), &format!("{name}-{smp}"), &demands)?);
+        let particular = in_readme(&readme, &format!("console {smp}"), &format!("{name}-{smp}"), &demands)?;
+        all.extend(particular.into_iter().map(Written::on_these_cpus));
     }
     Ok(all)
 }

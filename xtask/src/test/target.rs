@@ -71,7 +71,7 @@ impl NamedConfiguration<'_> {
 }
 
 /// The share of the host that a test takes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Load {
     /// A core for each CPU of the configuration.
     Cpus,
@@ -174,6 +174,16 @@ impl<'a> Targets<'a> {
         }
     }
 
+    /// Returns how many CPUs the machine of a test has in a configuration. On several, QEMU takes up to ten times as
+    /// long for the same, so a test that does not depend on their number runs on one. A thorough run also tries it on
+    /// several: in the first configuration of each board that has as many.
+    fn load(&self, named: &NamedConfiguration<'_>, demands: &Demands) -> Load {
+        let has_as_many = |other: &&Configuration| named.board.cpus(other) == named.traits.cpus;
+        let first = named.board.configurations.iter().find(has_as_many);
+        let is_first = first.is_some_and(|first| first.name == named.configuration.name);
+        if demands.depends.contains(&Trait::Cpus) || self.is_thorough && is_first { Load::Cpus } else { Load::OneCpu }
+    }
+
     /// Adds the tests of the tests image.
     pub fn add_listed(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
         let Some(first) = self.configurations.first() else { return Ok(()) };
@@ -187,10 +197,8 @@ impl<'a> Targets<'a> {
                 let trial = Trial::new(test.clone(), named.traits.lacks.clone()).thorough(self.is_thorough);
                 let trial = Dialogue::Trial(trial);
                 let (name, demands) = (test.name.clone(), test.demands.clone());
-                // On several CPUs, QEMU takes up to ten times as long for the same.
-                let is_for_one = !self.is_thorough && !demands.depends.contains(&Trait::Cpus);
-                let machine = if is_for_one { of_one_cpu.clone() } else { arguments.clone() };
-                let load = if is_for_one { Load::OneCpu } else { Load::Cpus };
+                let load = self.load(named, &demands);
+                let machine = if load == Load::OneCpu { of_one_cpu.clone() } else { arguments.clone() };
                 Candidate::talk(index, name, demands, machine, Ok(trial), self.patience(named)).with(load)
             }));
         }
@@ -212,11 +220,16 @@ impl<'a> Targets<'a> {
     fn of_kernel(&'a self, index: usize, elf: &Path, image: &Path) -> Result<Vec<Candidate<'a>>> {
         let named = &self.configurations[index];
         let (arguments, patience) = (named.arguments(image)?, self.patience(named));
+        let of_one_cpu = named.arguments_with(&Overrides::cpus(1, None), image)?;
         let mut candidates = Vec::new();
+        let machine_for = |demands: &Demands| match self.load(named, demands) {
+            load @ Load::OneCpu => (of_one_cpu.clone(), load),
+            load => (arguments.clone(), load),
+        };
         let mut console = |name: &str, demands: &Demands, subject: Result<_, String>| {
-            let name = format!("console::{name}");
+            let (name, (machine, load)) = (format!("console::{name}"), machine_for(demands));
             let subject = subject.map(Dialogue::Other);
-            candidates.push(Candidate::talk(index, name, demands.clone(), arguments.clone(), subject, patience));
+            candidates.push(Candidate::talk(index, name, demands.clone(), machine, subject, patience).with(load));
         };
         let mut others = Vec::new();
         let profile = workspace::other_profile();
@@ -243,8 +256,9 @@ impl<'a> Targets<'a> {
             ("blanks", Demands::default(), sessions::blanks(self.is_thorough)),
         ] {
             let (name, subject) = (format!("console::{name}"), subject.map(Dialogue::Other));
-            let machine = board::with_reboot(arguments.clone());
-            candidates.push(Candidate::talk(index, name, demands, machine, subject, patience));
+            let (machine, load) = machine_for(&demands);
+            let machine = board::with_reboot(machine);
+            candidates.push(Candidate::talk(index, name, demands, machine, subject, patience).with(load));
         }
         candidates.extend(others);
         for boot in boot::all(named.board, named.configuration, elf, image)? {
