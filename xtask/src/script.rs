@@ -33,12 +33,17 @@ pub fn read(script: impl Read, mut take: impl FnMut(Result<String, String>) -> b
     }
 }
 
+/// The commands whose lines the console reads as a shell does, with quotes also within words.
+const OF_SHELL: [&str; 5] = ["cat", "echo", "ls", "mkdir", "rmdir"];
+
 /// Joins the lines of a text in quotes.
 #[derive(Default)]
 struct Joiner {
     /// The lines so far, if a quote is open.
     line: String,
     is_open: bool,
+    /// Whether the line is for a command that takes a quote anywhere.
+    is_for_shell: bool,
     /// Whether a string `"…"` is open in the text.
     in_string: bool,
 }
@@ -52,28 +57,33 @@ impl Joiner {
         if self.is_open {
             self.line.push_str(if self.in_string { "\\n" } else { " " });
         }
-        // The number of `<` that are open outside of quotes. After one of them, and after `&`, an apostrophe begins a
-        // lifetime, as in `<&'a T>::f`. The console's shell refuses these characters outside of quotes, so none of its
-        // quotes is taken for a lifetime.
-        let (mut in_double, mut brackets, mut before) = (false, 0_usize, ' ');
+        if !self.is_open {
+            self.is_for_shell = line.split_whitespace().next().is_some_and(|command| OF_SHELL.contains(&command));
+        }
+        let (mut in_double, mut begins_word, mut is_option) = (false, true, false);
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
             let mut length = c.len_utf8();
-            let is_lifetime = brackets > 0 || before == '&';
-            before = c;
+            if !self.is_open && !in_double {
+                is_option = if begins_word { c == '-' } else { is_option && !c.is_whitespace() };
+            }
+            // An apostrophe in a word, as in `<&'a T>::f`, is no quote; in an option, as in `-e'BEGIN { }'`, it is one.
+            let may_quote = begins_word || is_option || self.is_for_shell;
+            let before = (self.is_open, in_double);
+            begins_word = c.is_whitespace() || c == '\\' && begins_word;
             match (self.is_open, c) {
                 (true, '\'') => (self.is_open, self.in_string) = (false, false),
                 (true, '/') if !self.in_string && rest.starts_with("//") && !rest.contains('\'') => break,
                 (true, '"') => self.in_string = !self.in_string,
-                (false, '\'') if !in_double && !is_lifetime => self.is_open = true,
-                (false, '"') => in_double = !in_double,
-                (false, '<') if !in_double => brackets += 1,
-                (false, '>') if !in_double => brackets = brackets.saturating_sub(1),
+                (false, '\'') if !in_double && may_quote => self.is_open = true,
+                (false, '"') if in_double || may_quote => in_double = !in_double,
                 (_, '\\') if !self.is_open || self.in_string => {
                     length += rest[1..].chars().next().map_or(0, char::len_utf8);
                 }
                 _ => {}
             }
+            // Another quote may follow one directly.
+            begins_word |= before != (self.is_open, in_double);
             self.line.push_str(&rest[..length]);
             rest = &rest[length..];
         }
@@ -118,7 +128,11 @@ mod tests {
         {
             assert_eq!(typed(&format!("{line}\nlist\n")), [line, "list"]);
         }
+        for line in ["trace kprobe:f { } // caller's", "f a''b 'c'", "lines <T as U<'_>>::f"] {
+            assert_eq!(typed(&format!("{line}\nlist\n")), [line, "list"]);
+        }
         assert_eq!(typed("echo a'b\nc' > trace_marker\nlist\n"), ["echo a'b c' > trace_marker", "list"]);
+        assert_eq!(typed("trace kprobe:f /arg0 < 5/ { } -c 'a\nb'\n"), ["trace kprobe:f /arg0 < 5/ { } -c 'a b'"]);
         assert_eq!(typed("trace 'a // b' -c c\ntrace '{ \"\\\"'\n"), ["trace 'a // b' -c c", "trace '{ \"\\\"'"]);
     }
 
