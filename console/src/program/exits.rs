@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use aarch64_kprobes::insn::{self, Indirect, Op, Verdict};
+use aarch64_kprobes::insn::{self, Indirect, Op, Reason, Verdict};
 
 /// The condition under which an instruction leaves its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,9 @@ pub fn exit_at(address: usize, word: u32, function: &Range<usize>) -> Option<Exi
     let leads_out = |offset: i32| !function.contains(&address.wrapping_add_signed(offset as isize));
     let verdict = insn::classify(word);
     let Verdict::Simulate(op) = verdict else {
-        // The branch is refused: so is the probe on it, with the reason.
-        return leads_out(insn::branch_offset(word, verdict)?).then_some(Exit::Always);
+        // An instruction that is refused: so is the probe on it, with the reason.
+        let is_return = verdict == Verdict::Reject(Reason::AuthenticatedAddress) && insn::returns_authenticated(word);
+        return (is_return || insn::branch_offset(word, verdict).is_some_and(leads_out)).then_some(Exit::Always);
     };
     match op {
         Op::BranchRegister { kind: Indirect::Return, .. }
@@ -69,6 +70,7 @@ mod tests {
         assert_eq!(exit(0xd503_201f), None, "nop");
         assert_eq!(exit(0x7401_0800), Some(Exit::Always), "cbgt w0, w1, far");
         assert_eq!(exit(0x7401_0020), None, "cbgt w0, w1, to the next");
+        assert_eq!(exit(0x5500_001f), Some(Exit::Always), "retaasppc");
     }
 
     #[test]
