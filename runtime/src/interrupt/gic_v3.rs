@@ -106,6 +106,10 @@ const REDISTRIBUTOR_SIZE: u64 = size_of::<Redistributor>() as u64;
 /// The time after which a part of the GIC that is still busy is taken to be off.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The least number of polls before that. Where firmware has not set the frequency of the counter, its time says
+/// nothing; and a hypervisor may take the CPU away for longer than [`PATIENCE`].
+const POLLS_MIN: u32 = 100_000;
+
 system_register!(icc_pmr_el1, "S3_0_C4_C6_0");
 system_register!(icc_ap0r0_el1, "S3_0_C12_C8_4");
 system_register!(icc_ap0r1_el1, "S3_0_C12_C8_5");
@@ -170,13 +174,15 @@ fn is_group0_accessible() -> bool {
     is_kept
 }
 
-/// Waits while `is_busy` returns true; an error after [`PATIENCE`].
+/// Waits while `is_busy` returns true; an error after [`PATIENCE`], and after at least [`POLLS_MIN`] calls.
 fn wait_while(component: &'static str, is_busy: impl Fn() -> bool) -> Result<(), InterruptError> {
     let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
+    let mut polls = 0;
     while is_busy() {
-        if time::counter() >= deadline {
+        if polls >= POLLS_MIN && time::counter() >= deadline {
             return Err(InterruptError::Busy(component));
         }
+        polls = (polls + 1).min(POLLS_MIN);
     }
     Ok(())
 }
