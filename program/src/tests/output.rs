@@ -397,6 +397,10 @@ fn maps_whose_values_are_no_numbers_are_in_the_order_of_their_keys() {
         once("@[(5, \"b\"), 1] = \"w\"; @[(-1, \"c\"), 1] = \"x\"; @[(5, \"ab\"), 1] = \"y\";", &[]),
         "@[(-1, c), 1]: x\n@[(5, ab), 1]: y\n@[(5, b), 1]: w\n"
     );
+    assert_tried!(
+        once("@[buf(0x8007, 1)] = \"w\"; @[buf(0x8000, 2)] = \"x\"; @[buf(0x8000, 1)] = \"y\";", &[]),
+        "@[a]: y\n@[a ]: x\n@[g]: w\n"
+    );
 }
 
 #[test]
