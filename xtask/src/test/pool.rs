@@ -1,15 +1,16 @@
 //! Runs the work of a test run in parallel, so that the cores of the host are busy until the end.
 //!
 //! There are two kinds of work. Builds run Cargo, which locks its target directory, so they run one at a time, in the
-//! order in which they were given. A build adds the jobs that it makes possible. Jobs are independent of each other,
-//! and begin in the order in which they were added. So machines run while Cargo still compiles.
+//! order in which they were given. A build adds the jobs that it makes possible, so machines run while Cargo still
+//! compiles. Jobs are independent of each other, and begin in the order in which they were added, with one exception:
+//! see below.
 //!
 //! A job takes a core for each CPU of its machine, up to half of the cores but at least two: CPUs that wait for each
 //! other spin, so several machines on the same cores hold each other up. While such a machine runs, jobs for one core
-//! may pass one for which there is no room: they use what is left, and it begins at the latest after the machine.
-//! Patient jobs, which wait most of the time, take no core. One of them for two cores runs beside the others. Builds use what the jobs leave: Cargo may
-//! use every core, with a lower priority. Jobs take one core more than there is while nothing is built, for what waits
-//! for a line or a clock.
+//! may pass one for which there is no room, and use what is left. Once no such machine runs, no job passes another.
+//! Patient jobs, which wait most of the time, take no core. One of them for two cores runs beside the others. Builds
+//! use what the jobs leave: Cargo may use every core, with a lower priority. Jobs take one core more than there is while
+//! nothing is built, for what waits for a line or a clock.
 
 use std::{
     any::Any,

@@ -88,7 +88,7 @@ pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
     }
     for (readme, name, depends) in [
         // Users try this session first, so it is tested on every board.
-        (root.join("README.md"), "readme".into(), &[Trait::Board][..]),
+        (root.join("README.md"), "readme".into(), &[Trait::Board, Trait::Cpus][..]),
         (root.join("docs/tracing.md"), "tracing".into(), &[]),
         (root.join("docs/language.md"), "language".into(), &[]),
         // It shows the CPUs of the board.

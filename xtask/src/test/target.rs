@@ -252,7 +252,7 @@ impl<'a> Targets<'a> {
         console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage(self.is_thorough));
         console("keys", &Demands::default(), Ok(Box::new(Keys::default())));
         for (name, demands, subject) in [
-            ("reboot", Demands::on(&[Trait::Board]), sessions::special("reboot")),
+            ("reboot", Demands::on(&[Trait::Board, Trait::Cpus]), sessions::special("reboot")),
             ("blanks", Demands::default(), sessions::blanks(self.is_thorough)),
         ] {
             let (name, subject) = (format!("console::{name}"), subject.map(Dialogue::Other));
@@ -399,17 +399,22 @@ impl<'a> Targets<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Board, Targets, Wanted};
+    use super::{Board, Demands, Load, NamedConfiguration, Targets, Trait, Wanted};
     use crate::test::pool::{Pool, WorkerMessage};
+
+    /// Returns the targets with all configurations of these boards.
+    fn all<'a>(boards: &'a [Board], wanted: &'a Wanted, is_thorough: bool) -> Targets<'a> {
+        let mut targets = Targets { configurations: Vec::new(), wanted, is_thorough, is_narrowed: false, seconds: 1 };
+        for board in boards {
+            board.configurations.iter().for_each(|one| targets.add(board, one).unwrap());
+        }
+        targets
+    }
 
     /// Returns the line of the list about the benchmark.
     fn listed(filter: Option<&str>, is_thorough: bool) -> String {
         let (boards, wanted) = (Board::emulated().unwrap(), Wanted::new(filter.map(String::from), false, []));
-        let mut targets =
-            Targets { configurations: Vec::new(), wanted: &wanted, is_thorough, is_narrowed: false, seconds: 1 };
-        for board in &boards {
-            board.configurations.iter().for_each(|one| targets.add(board, one).unwrap());
-        }
+        let targets = all(&boards, &wanted, is_thorough);
         let pool = Pool::new(1, true);
         pool.add("benchmark", |context| targets.add_benchmark(context, "k.img".as_ref()).unwrap());
         let mut lines = Vec::new();
@@ -420,6 +425,24 @@ mod tests {
             }
         });
         lines.concat()
+    }
+
+    #[test]
+    fn a_thorough_run_tries_every_test_on_several_cpus_of_each_board() {
+        let boards = Board::emulated().unwrap();
+        let with_all_cpus = |depends, is_thorough| {
+            let (wanted, demands) = (Wanted::new(None, false, []), Demands::on(&[depends]));
+            let targets = all(&boards, &wanted, is_thorough);
+            let has_all = |named: &&NamedConfiguration<'_>| targets.load(named, &demands) == Load::Cpus;
+            targets.configurations.iter().filter(has_all).map(|named| named.prefix.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(with_all_cpus(Trait::Core, false), [""; 0]);
+        let several = with_all_cpus(Trait::Core, true);
+        for (one, is_there) in [("qemu-virt/base-smp4", true), ("qemu-virt/el2", false), ("rpi3", true), ("rpi4", true)]
+        {
+            assert_eq!(several.iter().any(|prefix| prefix == one), is_there, "{one}: {several:?}");
+        }
+        assert!(with_all_cpus(Trait::Cpus, false).contains(&"qemu-virt/el2".to_string()));
     }
 
     #[test]
