@@ -2,7 +2,6 @@
 //! interface is in system registers.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use core::time::Duration;
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::MPIDR_EL1;
@@ -17,7 +16,6 @@ use super::delivery::FastError;
 use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
-use crate::time;
 
 register_bitfields! {
     u32,
@@ -103,12 +101,9 @@ register_structs! {
 /// 0069, 12.10).
 const REDISTRIBUTOR_SIZE: u64 = size_of::<Redistributor>() as u64;
 
-/// The time after which a part of the GIC that is still busy is taken to be off.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The least number of polls before that. Where firmware has not set the frequency of the counter, its time says
-/// nothing; and a hypervisor may take the CPU away for longer than [`PATIENCE`].
-const POLLS_MIN: u32 = 100_000;
+/// The number of polls after which a part of the GIC that is still busy is taken to be off. They take a second or more:
+/// a load from a device takes 50 ns at least.
+const POLLS_MAX: u32 = 20_000_000;
 
 system_register!(icc_pmr_el1, "S3_0_C4_C6_0");
 system_register!(icc_ap0r0_el1, "S3_0_C12_C8_4");
@@ -174,17 +169,9 @@ fn is_group0_accessible() -> bool {
     is_kept
 }
 
-/// Waits while `is_busy` returns true; an error after [`PATIENCE`], and after at least [`POLLS_MIN`] calls.
+/// Polls `is_busy` until it returns false; an error after [`POLLS_MAX`] calls.
 fn wait_while(component: &'static str, is_busy: impl Fn() -> bool) -> Result<(), InterruptError> {
-    let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
-    let mut polls = 0;
-    while is_busy() {
-        if polls >= POLLS_MIN && time::counter() >= deadline {
-            return Err(InterruptError::Busy(component));
-        }
-        polls = (polls + 1).min(POLLS_MIN);
-    }
-    Ok(())
+    if (0..POLLS_MAX).all(|_| is_busy()) { Err(InterruptError::Busy(component)) } else { Ok(()) }
 }
 
 /// The distributor, and the redistributors of the CPUs that have been initialized.
