@@ -313,6 +313,7 @@ fn sentence_of(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use std::{
+        iter,
         sync::{
             Barrier,
             atomic::{AtomicUsize, Ordering::SeqCst},
@@ -320,7 +321,7 @@ mod tests {
         time::Duration,
     };
 
-    use super::{BuildContext, Outcome, Pool, Results, WorkerMessage};
+    use super::{BuildContext, Outcome, Pool, Results, Work, WorkerMessage};
     use crate::test::report::Finished;
 
     fn passed(results: &Results, name: &str) {
@@ -341,6 +342,12 @@ mod tests {
         });
         names.sort();
         names
+    }
+
+    /// Ends a job that took this number of cores, if there is one, and returns the names of the jobs that begin then.
+    fn taken<'a>(pool: &Pool<'a>, work: &mut Work<'a>, ends: Option<usize>) -> Vec<String> {
+        ends.into_iter().for_each(|cores| work.end(cores));
+        iter::from_fn(|| pool.take(work)).map(|job| job.name).collect()
     }
 
     #[test]
@@ -380,19 +387,11 @@ mod tests {
             context.add(cpus.to_string(), cpus, Box::new(|_| {}));
         }
         let mut work = pool.lock();
-        let mut taken = |end: usize| {
-            work.used -= end;
-            work.large -= usize::from(end > 1);
-            let mut names = Vec::new();
-            while let Some(job) = pool.take(&mut work) {
-                names.push(job.name);
-            }
-            names
-        };
-        assert_eq!(taken(0), ["1", "1"]);
-        assert_eq!(taken(1), ["4"]);
-        assert!(taken(0).is_empty());
-        assert_eq!(taken(2), ["1"]);
+        let mut taken = |ends| taken(&pool, &mut work, ends);
+        assert_eq!(taken(None), ["1", "1"]);
+        assert_eq!(taken(Some(1)), ["4"]);
+        assert!(taken(None).is_empty());
+        assert_eq!(taken(Some(2)), ["1"]);
     }
 
     #[test]
@@ -404,14 +403,7 @@ mod tests {
             context.add(number.to_string(), cpus, Box::new(|_| {}));
         }
         let mut work = pool.lock();
-        let mut taken = |ends: Option<usize>| {
-            ends.into_iter().for_each(|cores| work.end(cores));
-            let mut names = Vec::new();
-            while let Some(job) = pool.take(&mut work) {
-                names.push(job.name);
-            }
-            names
-        };
+        let mut taken = |ends| taken(&pool, &mut work, ends);
         assert_eq!(taken(None), ["0", "2"]);
         assert_eq!(taken(Some(1)), ["3"]);
         assert_eq!(taken(Some(2)), ["1"]);
@@ -431,14 +423,7 @@ mod tests {
             context.add_patient(name.into(), Box::new(|_| {}));
         }
         let mut work = pool.lock();
-        let mut taken = |ends: Option<usize>| {
-            ends.into_iter().for_each(|cores| work.end(cores));
-            let mut names = Vec::new();
-            while let Some(job) = pool.take(&mut work) {
-                names.push(job.name);
-            }
-            names
-        };
+        let mut taken = |ends| taken(&pool, &mut work, ends);
         assert_eq!(taken(None), ["patient", "1", "2"]);
         assert_eq!(taken(Some(0)), ["more patient"]);
         assert_eq!(taken(Some(1)), ["1"]);
