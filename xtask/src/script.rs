@@ -123,12 +123,17 @@ mod tests {
         assert_eq!(typed("symbols *for<'a>*\nlist\n"), ["symbols *for<'a>*", "list"]);
         assert_eq!(typed("trace -e'BEGIN {\n}' --x=\"'y\"\nlist\n"), ["trace -e'BEGIN { }' --x=\"'y\"", "list"]);
         assert_eq!(typed("echo 'a'\\''b\nc'\n"), ["echo 'a'\\''b c'"]);
-        for line in
-            ["echo x='' > trace_marker", "echo x=\"'y\"", "echo a'b 'c", "echo a\"b 'c d\"", "f <&'a T>::g", "f &'a"]
-        {
-            assert_eq!(typed(&format!("{line}\nlist\n")), [line, "list"]);
-        }
-        for line in ["trace kprobe:f { } // caller's", "f a''b 'c'", "lines <T as U<'_>>::f"] {
+        for line in [
+            "echo x='' > trace_marker",
+            "echo x=\"'y\"",
+            "echo a'b 'c",
+            "echo a\"b 'c d\"",
+            "f <&'a T>::g",
+            "f &'a",
+            "trace kprobe:f { } // caller's",
+            "f a''b 'c'",
+            "lines <T as U<'_>>::f",
+        ] {
             assert_eq!(typed(&format!("{line}\nlist\n")), [line, "list"]);
         }
         assert_eq!(typed("echo a'b\nc' > trace_marker\nlist\n"), ["echo a'b c' > trace_marker", "list"]);
