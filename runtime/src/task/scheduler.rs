@@ -1,9 +1,9 @@
 //! The scheduler: which task runs on a CPU, and when another one does.
 //!
 //! Every CPU has its own queues of tasks ([`run_queue`](super::run_queue)). Together they are one line
-//! ([`line`](kprobes_smp::line)). A ready task is in the queue of the CPU that it ran on last, or that it was started on. It
-//! moves when another CPU picks it. There is no other balancing: a CPU that would be idle takes the task that has
-//! waited longest anywhere, and a CPU that computes looks at the end of every quantum.
+//! ([`line`](kprobes_smp::line)). A ready task is in the queue of the CPU that it ran on last, or that it was started
+//! on. It moves when another CPU picks it. There is no other balancing: a CPU that would be idle takes the task that
+//! has waited longest anywhere, and a CPU that computes looks at the end of every quantum.
 //!
 //! # A task does not run on two CPUs
 //!
