@@ -74,8 +74,8 @@ pub enum EmbeddingError {
         /// The name.
         name: &'static str,
     },
-    /// The kernel runs at an exception level, or with a stack pointer, for which the engine is not made: it needs EL1, or
-    /// EL2 with HCR_EL2.E2H set, and SP_EL1 or SP_EL2.
+    /// The kernel runs at an exception level, or with a stack pointer, for which the engine is not made: it needs EL1,
+    /// or EL2 with HCR_EL2.E2H set, and SP_EL1 or SP_EL2.
     ExecutionState {
         /// The exception level: CurrentEL.EL.
         level: u64,
@@ -141,8 +141,8 @@ pub enum EmbeddingError {
         /// The alias that the platform gave for it.
         alias: usize,
     },
-    /// Memory of [`allocate_executable`](crate::platform::Platform::allocate_executable) does not begin at a multiple of
-    /// 4096.
+    /// Memory of [`allocate_executable`](crate::platform::Platform::allocate_executable) does not begin at a multiple
+    /// of 4096.
     ExecutableMisaligned {
         /// The address of the memory.
         address: usize,
@@ -308,11 +308,11 @@ impl core::error::Error for EmbeddingError {}
 /// Checks what can be checked of the embedding before there is a probe: this CPU, and the image. Call it on each CPU,
 /// after TPIDR_EL1 and VBAR_EL1 are set.
 ///
-/// It asks for no executable memory. The engine checks each page of that memory when it takes it, so the registration or
-/// the enabling of a probe, not this function, reports
+/// It asks for no executable memory. The engine checks each page of that memory when it takes it, so the registration
+/// or the enabling of a probe, not this function, reports
 /// [`ExecutableMisaligned`](EmbeddingError::ExecutableMisaligned),
-/// [`NoGuardedMemory`](EmbeddingError::NoGuardedMemory),
-/// [`ExecutableOutOfReach`](EmbeddingError::ExecutableOutOfReach) and [`NotExecutable`](EmbeddingError::NotExecutable).
+/// [`NoGuardedMemory`](EmbeddingError::NoGuardedMemory), [`ExecutableOutOfReach`](EmbeddingError::ExecutableOutOfReach)
+/// and [`NotExecutable`](EmbeddingError::NotExecutable).
 ///
 /// To find out whether exceptions lead to the engine, it executes a breakpoint (`brk #0x5`, at
 /// `kprobes_nofault_breakpoint`). A kernel whose vectors do not lead to the engine reports that breakpoint as an
@@ -552,9 +552,10 @@ mod target {
         // SAFETY: as above, TPIDR_EL1 leads to memory, and both offsets are below 4096.
         let word =
             unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
-        // SAFETY: if a return probe was registered, this check has passed on the CPU that registered it, so the platform
-        // gives the offset of a `TaskCalls`. Its word is the address of an instance or of `END`; or, if the task was made
-        // without `TaskCalls::new`, what a kernel may leave in memory, which is not the address of a device register.
+        // SAFETY: if a return probe was registered, this check has passed on the CPU that registered it, so the
+        // platform gives the offset of a `TaskCalls`. Its word is the address of an instance or of `END`; or, if the
+        // task was made without `TaskCalls::new`, what a kernel may leave in memory, which is not the address of a
+        // device register.
         if unsafe { TaskCalls::is_list(word) } { Ok(()) } else { Err(EmbeddingError::NotTaskCalls { address, word }) }
     }
 

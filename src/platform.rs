@@ -113,14 +113,14 @@ pub unsafe trait Platform {
     /// Offset, in bytes from the virtual address in TPIDR_EL1, of the [`TaskCalls`] of the task that runs on this
     /// CPU, made by [`TaskCalls::new`]. A multiple of 8, less than 4096.
     ///
-    /// The kernel orders what a task does on one CPU before what it does on the next. If TPIDR_EL1 leads to memory of the
-    /// CPU, [`TaskCalls::switch`] exchanges the calls when the CPU switches tasks.
+    /// The kernel orders what a task does on one CPU before what it does on the next. If TPIDR_EL1 leads to memory of
+    /// the CPU, [`TaskCalls::switch`] exchanges the calls when the CPU switches tasks.
     ///
     /// The default is the offset in a [`Context`].
     const CALLS_OFFSET: usize = Context::CALLS;
 
-    /// Returns the number of CPUs: every CPU that runs, now or later, has a number below it, which no other CPU ever has.
-    /// At most [`CPUS`](Self::CPUS). The number must not change once anything of the engine is used besides
+    /// Returns the number of CPUs: every CPU that runs, now or later, has a number below it, which no other CPU ever
+    /// has. At most [`CPUS`](Self::CPUS). The number must not change once anything of the engine is used besides
     /// [`CpuState::of`], [`Context`] and [`embedding`](crate::embedding): probes, counts and records take memory for
     /// each CPU.
     ///
@@ -130,8 +130,8 @@ pub unsafe trait Platform {
     }
 
     /// Returns the virtual addresses of the text in which probes may be placed: multiples of 4. It is the same at each
-    /// call. It is readable, and so is the region in which nothing is probed. In code that is loaded later, no probe can be placed; it keeps to the procedure call standard
-    /// where it calls the text.
+    /// call. It is readable, and so is the region in which nothing is probed. In code that is loaded later, no probe
+    /// can be placed; it keeps to the procedure call standard where it calls the text.
     ///
     /// A breakpoint exception can be taken at each instruction there, whenever a CPU executes it, and loses no state:
     /// the CPU has its vectors, and the word at [`CPU_OFFSET`](Self::CPU_OFFSET), and ELR_EL1, SPSR_EL1, ESR_EL1 and
@@ -157,9 +157,9 @@ pub unsafe trait Platform {
     }
 
     /// Returns the survey of this image that the host has made: the bytes that `cargo kprobes image` and `cargo kprobes
-    /// symbols` put into the symbol table. The kernel guarantees that [`function`](Self::function) looks up the functions
-    /// of the same table, and that the instructions of [`text`](Self::text) are those that were linked, except for what
-    /// the engine changes.
+    /// symbols` put into the symbol table. The kernel guarantees that [`function`](Self::function) looks up the
+    /// functions of the same table, and that the instructions of [`text`](Self::text) are those that were linked,
+    /// except for what the engine changes.
     ///
     /// By default there is none. Then the first probe that depends on a survey makes one on the target, which takes
     /// some hundred instructions for each instruction of the text. The same happens if the bytes are not a survey, if
@@ -169,9 +169,9 @@ pub unsafe trait Platform {
     }
 
     /// Calls `write` with a writable alias of the virtual address `address`, which is in a 4 KiB page with text or with
-    /// executable memory from [`allocate_executable`](Self::allocate_executable). The alias is valid for `length` bytes,
-    /// which lie in that page. They may be the whole page, and so begin before the text. The alias should be gone when
-    /// this returns: one that stays lets stray writes change the text.
+    /// executable memory from [`allocate_executable`](Self::allocate_executable). The alias is valid for `length`
+    /// bytes, which lie in that page. They may be the whole page, and so begin before the text. The alias should be
+    /// gone when this returns: one that stays lets stray writes change the text.
     ///
     /// It cannot fail, because removing a probe has to put its instruction back. A kernel reserves what an alias
     /// needs, for each CPU, before it registers the first probe. Several CPUs may call it at the same time, so each has
@@ -196,8 +196,8 @@ pub unsafe trait Platform {
 
     /// Maps `length` bytes of fresh memory, executable and not writable, and guarded if `guarded` is set. Returns their
     /// virtual address, which is a multiple of 4096, at most 128 MiB from an end of the text, and not that of the last
-    /// 4 KiB of the address space; or `None` if there is no memory, or if `length` is not a multiple of 4096. The memory
-    /// is never unmapped.
+    /// 4 KiB of the address space; or `None` if there is no memory, or if `length` is not a multiple of 4096. The
+    /// memory is never unmapped.
     ///
     /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded: it returns no
     /// guarded memory. A kernel for which [`is_guarded`](Self::is_guarded) is true implements this function.
@@ -212,12 +212,12 @@ pub unsafe trait Platform {
     /// Calls `action` once, with interrupts (PSTATE.I) masked on this CPU, while every other running CPU is held.
     ///
     /// A CPU is held when it has taken an interrupt since the call, in code that had interrupts unmasked, and waits
-    /// with all of PSTATE.DAIF masked in code that cannot be probed. (With PSTATE.D clear, a watched access would call a
-    /// handler, and its code may be half written.) Each CPU executes a context synchronization event before it clears
-    /// PSTATE.D and resumes. What a CPU has stored before it is held is visible to `action`, and what `action` has stored
-    /// is visible to the CPU when it resumes. So a CPU reports with a store-release that it is held, and waits with
-    /// load-acquires for a store-release at the end. The engine calls this from tasks, with interrupts unmasked. Several
-    /// tasks may call it at the same time; the later one waits until the action of the earlier one is over.
+    /// with all of PSTATE.DAIF masked in code that cannot be probed. (With PSTATE.D clear, a watched access would call
+    /// a handler, and its code may be half written.) Each CPU executes a context synchronization event before it clears
+    /// PSTATE.D and resumes. What a CPU has stored before it is held is visible to `action`, and what `action` has
+    /// stored is visible to the CPU when it resumes. So a CPU reports with a store-release that it is held, and waits
+    /// with load-acquires for a store-release at the end. The engine calls this from tasks, with interrupts unmasked.
+    /// Several tasks may call it at the same time; the later one waits until the action of the earlier one is over.
     ///
     /// A CPU that starts to run when there may be probes is among those that are held before it executes its first
     /// instruction of the [`text`](Self::text), and then executes a context synchronization event. One that stops is
@@ -242,8 +242,8 @@ pub unsafe trait Platform {
     }
 
     /// Calls `action` once on each running CPU, with interrupts (PSTATE.I) masked, and returns true when all calls have
-    /// returned. What the caller has stored is visible to the calls, and what they have stored to the caller afterwards.
-    /// A kernel that does not implement it returns false, calls nothing, and has no
+    /// returned. What the caller has stored is visible to the calls, and what they have stored to the caller
+    /// afterwards. A kernel that does not implement it returns false, calls nothing, and has no
     /// [watchpoints](crate::probe::Watchpoint). The engine calls this from tasks, with interrupts unmasked. A CPU that
     /// starts calls [`probe::initialize_cpu`](crate::probe::initialize_cpu) when this includes it.
     ///

@@ -117,8 +117,8 @@ pub fn is_available() -> bool {
 }
 
 /// Moves input from the kernel to the queue, until the queue is full. While a command runs, a full queue does not end
-/// this, because the next byte may be ^C: bytes without room are lost and counted. A call takes at most `ROOM` bytes, so
-/// that input without end does not stop the command. One task at a time does this, so that the bytes stay in order.
+/// this, because the next byte may be ^C: bytes without room are lost and counted. A call takes at most `ROOM` bytes,
+/// so that input without end does not stop the command. One task at a time does this, so that the bytes stay in order.
 fn poll() {
     static IS_POLLING: AtomicBool = AtomicBool::new(false);
     if IS_POLLING.swap(true, Ordering::Acquire) {

@@ -264,8 +264,8 @@ impl fmt::Display for Listed {
     }
 }
 
-/// Defines an enum of problems from a list of them, each with the sentence that `Display` writes: a text, which can have
-/// the fields of the problem in it, or a closure that writes it to a formatter.
+/// Defines an enum of problems from a list of them, each with the sentence that `Display` writes: a text, which can
+/// have the fields of the problem in it, or a closure that writes it to a formatter.
 macro_rules! problems {
     (
         $(#[$attribute:meta])*

@@ -116,8 +116,8 @@ pub unsafe fn abandon(frame: &mut TrapFrame) {
 ///
 /// # Safety
 ///
-/// Interrupts are masked, and no code that was interrupted on this CPU resumes. TPIDR_EL1 leads to the state of this CPU
-/// ([`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET)).
+/// Interrupts are masked, and no code that was interrupted on this CPU resumes. TPIDR_EL1 leads to the state of this
+/// CPU ([`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET)).
 pub unsafe fn abandon_cpu() {
     // SAFETY: the caller guarantees that interrupts are masked and that no interrupted code resumes (see # Safety).
     unsafe { hit::abandon(None) };

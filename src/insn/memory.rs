@@ -45,8 +45,8 @@ pub(super) const fn signed(word: u32, low: u32, length: u32) -> i64 {
     ((word << (32 - low - length)).cast_signed() >> (32 - length)) as i64
 }
 
-/// Returns whether the word is an exclusive access, and which (C4.1.88, load/store exclusive), with the unprivileged ones
-/// of FEAT_LSUI.
+/// Returns whether the word is an exclusive access, and which (C4.1.88, load/store exclusive), with the unprivileged
+/// ones of FEAT_LSUI.
 #[inline(always)]
 #[must_use]
 pub const fn exclusive(word: u32) -> Option<Exclusive> {
@@ -126,8 +126,8 @@ impl MemoryAccess {
         if word & 0x3f20_0c00 == 0x1900_0000 {
             return Self::one(word, displaced);
         }
-        // Pairs. With opc 01 and no load the word is STGP, which also stores a tag. With opc 11 it is an unprivileged one
-        // of FEAT_LSUI, with registers of 128 or 64 bits.
+        // Pairs. With opc 01 and no load the word is STGP, which also stores a tag. With opc 11 it is an unprivileged
+        // one of FEAT_LSUI, with registers of 128 or 64 bits.
         if word & 0x3a00_0000 == 0x2800_0000 {
             let scale = match (is_vector, size) {
                 (true, 0b11) => 4,
@@ -296,7 +296,8 @@ mod tests {
         }
     }
 
-    /// The two agree on every word of the group, because one is part of the code that handles hits and the other is not.
+    /// The two agree on every word of the group, because one is part of the code that handles hits and the other is
+    /// not.
     #[test]
     fn exclusives_are_those_of_the_verdict() {
         let (mut random, mut found) = (Random::new(0x0c95_f7c2), 0);

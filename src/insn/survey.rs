@@ -59,8 +59,8 @@ impl Survey {
         Some(Self { text, preservers, sequence_callees, results })
     }
 
-    /// Returns the table; `None` if there is no memory for it, or if the text has 4 GiB or more. `region` is the virtual
-    /// address of `__kprobes_text_start`.
+    /// Returns the table; `None` if there is no memory for it, or if the text has 4 GiB or more. `region` is the
+    /// virtual address of `__kprobes_text_start`.
     #[must_use]
     pub fn to_bytes(&self, region: u64) -> Option<Vec<u8>> {
         let Range { start, end } = self.text;

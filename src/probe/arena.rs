@@ -269,7 +269,8 @@ impl Supply {
         Self { spares, mistake: None }
     }
 
-    /// Takes the memory for a piece, and returns its virtual address; `None` if there is no memory, or if it is refused.
+    /// Takes the memory for a piece, and returns its virtual address; `None` if there is no memory, or if it is
+    /// refused.
     fn take(&mut self, guarded: bool) -> Option<usize> {
         let memory = self.checked(guarded)?;
         let spare = &mut self.spares[usize::from(guarded)];

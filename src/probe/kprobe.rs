@@ -163,8 +163,8 @@ impl KprobeBuilder {
     /// # Safety
     ///
     /// The range is a whole function, or larger. Each load-exclusive from which control gets to the instruction other
-    /// than by a call is in the range, and so is each instruction that reads it as data. A function that calls the range
-    /// between a load-exclusive and its store-exclusive is one that
+    /// than by a call is in the range, and so is each instruction that reads it as data. A function that calls the
+    /// range between a load-exclusive and its store-exclusive is one that
     /// [`Platform::function`](crate::platform::Platform::function) returns.
     pub const unsafe fn within(mut self, function: Range<usize>) -> Self {
         self.bounds = Some((function.start, function.end));

@@ -165,8 +165,8 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// Those of [`enable`](Self::enable); [`ProbeError::OutOfMemory`] also if there is no memory for the list of probes.
-    /// Nothing has changed then.
+    /// Those of [`enable`](Self::enable); [`ProbeError::OutOfMemory`] also if there is no memory for the list of
+    /// probes. Nothing has changed then.
     pub fn set_all_enabled<'a>(
         registrations: impl IntoIterator<Item = &'a Self>,
         enabled: bool,

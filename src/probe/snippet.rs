@@ -183,8 +183,8 @@ impl Snippet {
     /// Returns whether the CPUs can add to a word in memory by one instruction (FEAT_LSE).
     ///
     /// If they can, words that a snippet changes with interrupts unmasked must only be changed by such instructions, by
-    /// all code. If they cannot, interrupts are masked in all snippets. The answer is the same from the first call on: a
-    /// CPU that starts later and cannot is refused by [`embedding::check`](crate::embedding::check).
+    /// all code. If they cannot, interrupts are masked in all snippets. The answer is the same from the first call on:
+    /// a CPU that starts later and cannot is refused by [`embedding::check`](crate::embedding::check).
     #[must_use]
     pub fn has_atomics() -> bool {
         atomics::are_used()

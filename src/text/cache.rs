@@ -4,13 +4,13 @@
 //! The instruction cache need not see what is in the data cache, nor notice that memory has changed. So before memory
 //! that was written is executed, the data cache is cleaned to the point of unification; then the instruction cache is
 //! invalidated, by the address at which the memory is executed. A barrier completes each step (Arm ARM, B2.4.4 and
-//! D7.5.9). A barrier completes only the maintenance of the CPU that executes it, so a task must not be moved to another
-//! CPU meanwhile.
+//! D7.5.9). A barrier completes only the maintenance of the CPU that executes it, so a task must not be moved to
+//! another CPU meanwhile.
 //!
 //! CTR_EL0 gives the line sizes, and tells whether the maintenance is needed at all: where IDC or DIC is set, the
-//! hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.37), and only the barriers remain. The
-//! CPUs of a machine may have different caches, and the maintenance is for all of them, so it follows what the CPUs that
-//! have called [`embedding::check`](crate::embedding::check) have in common.
+//! hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.37), and only the barriers remain.
+//! The CPUs of a machine may have different caches, and the maintenance is for all of them, so it follows what the CPUs
+//! that have called [`embedding::check`](crate::embedding::check) have in common.
 
 #[cfg(target_os = "none")]
 use core::sync::atomic::AtomicU64;

@@ -12,8 +12,8 @@ use core::fmt;
 use alloc::vec::Vec;
 use crc::{CRC_32_ISO_HDLC, Crc};
 
-/// The checksum of tables, CRC-32 (IEEE 802.3), by which a reader notices a table that was cut or overwritten on its way
-/// to the machine.
+/// The checksum of tables, CRC-32 (IEEE 802.3), by which a reader notices a table that was cut or overwritten on its
+/// way to the machine.
 pub static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// The alignment of a table, in bytes.
 pub const ALIGNMENT: usize = 4;
@@ -74,8 +74,8 @@ impl fmt::Display for Defect {
     }
 }
 
-/// Checks the frame of the table at the start of `bytes`, except for its magic. Returns the words of its header, and all
-/// its bytes.
+/// Checks the frame of the table at the start of `bytes`, except for its magic. Returns the words of its header, and
+/// all its bytes.
 ///
 /// # Errors
 ///

@@ -144,8 +144,8 @@ impl<'a> SymbolTable<'a> {
         Ok(self)
     }
 
-    /// Splits the bytes into the parts after the header. `None` if the numbers of functions, statics, ranges of data and
-    /// bytes of the survey do not fit.
+    /// Splits the bytes into the parts after the header. `None` if the numbers of functions, statics, ranges of data
+    /// and bytes of the survey do not fit.
     fn split(bytes: &'a [u8], numbers: [usize; 4], base: u64, inlined: Packed<'a>) -> Option<Self> {
         let [functions, statics, data, survey] = numbers;
         let (_, bytes) = bytes.split_at_checked(HEADER_BYTES)?;

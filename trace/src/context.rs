@@ -24,8 +24,8 @@ pub struct Context {
 ///
 /// # Safety
 ///
-/// The offsets are correct whenever a probe can be hit, wherever something is printed to the rings, and in the code that
-/// a watched access or a sample interrupts. Every hit loads from them without a check.
+/// The offsets are correct whenever a probe can be hit, wherever something is printed to the rings, and in the code
+/// that a watched access or a sample interrupts. Every hit loads from them without a check.
 ///
 /// A definition chooses the addresses that the hits of its event read: `x=@0x8010000c:u32`. An address without memory
 /// gives no value, but a read of a device register may change the device. Let only trusted people define events: an

@@ -172,8 +172,8 @@ impl<P: RegisteredProbe> Events<P> {
 /// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` gets the
 /// context, and whether interrupts were masked before.
 ///
-/// On the host, every thread is on CPU 0, and nothing is masked. A lock keeps the other messages out instead. It does not
-/// cover hits: `Recorder::record` is `unsafe`, and its caller excludes them.
+/// On the host, every thread is on CPU 0, and nothing is masked. A lock keeps the other messages out instead. It does
+/// not cover hits: `Recorder::record` is `unsafe`, and its caller excludes them.
 fn masked(act: impl FnOnce(&Context, bool)) {
     #[cfg(not(target_os = "none"))]
     static CPU: Mutex<()> = Mutex::new(());

@@ -65,8 +65,8 @@ impl<'a> Variables<'a> {
 
     /// Checks that every variable can be read, and every copy. Returns the number of bytes that follow the last.
     ///
-    /// The variables of the copies are taken from `budget`: they may take no bytes in a copy, so that reading them could
-    /// take much longer than the table is.
+    /// The variables of the copies are taken from `budget`: they may take no bytes in a copy, so that reading them
+    /// could take much longer than the table is.
     pub(crate) fn check(self, budget: &mut usize) -> Option<usize> {
         let mut copies = self.copies()?;
         for _ in 0..copies.count {

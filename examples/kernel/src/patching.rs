@@ -59,8 +59,8 @@ pub fn hold_others(action: &mut dyn FnMut()) {
     IS_HOLDING.store(false, Ordering::Release);
 }
 
-/// Ends the interrupt `acknowledged`, and waits until the CPU that has sent it releases this one. All of PSTATE.DAIF has
-/// been masked since the interrupt was taken.
+/// Ends the interrupt `acknowledged`, and waits until the CPU that has sent it releases this one. All of PSTATE.DAIF
+/// has been masked since the interrupt was taken.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.wait_while_held")]
 pub fn wait_while_held(acknowledged: u32) {

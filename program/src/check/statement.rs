@@ -183,8 +183,8 @@ impl<'c, 's> Clause<'c, 's> {
         }
     }
 
-    /// Compiles the branch that a known condition leaves out, to learn the types that other code leaves open. The branch
-    /// tells nothing if the condition asks about a type.
+    /// Compiles the branch that a known condition leaves out, to learn the types that other code leaves open. The
+    /// branch tells nothing if the condition asks about a type.
     fn learn_unreached(&mut self, branch: Branch<'_>) -> Result<(), Error> {
         if !self.checker.is_learning() || self.asked {
             return Ok(());

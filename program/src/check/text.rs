@@ -84,8 +84,8 @@ impl Clause<'_, '_> {
         self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)
     }
 
-    /// Reads the text of a Rust string or byte sequence, at most `most` bytes or as many as the program sets; `None` for
-    /// any other value.
+    /// Reads the text of a Rust string or byte sequence, at most `most` bytes or as many as the program sets; `None`
+    /// for any other value.
     pub fn sequence_text(&mut self, value: RustPlace, most: Option<u64>, span: Span) -> Result<Option<Value>, Error> {
         let Some((address, length)) = self.bytes_of(value, span)? else { return Ok(None) };
         let most = most.unwrap_or(self.checker.config.text_length.into());

@@ -83,7 +83,8 @@ fn map_page(page: usize, attributes: Attributes) -> Result<(), OutOfMemory> {
     // Otherwise, a stray jump could fetch the earlier contents of the memory, because the zeroes may only be in the
     // data cache.
     let words = || (0..PAGE_SIZE).step_by(size_of::<u32>());
-    // SAFETY: the linear map contains the frame until `unmap` below. The lock that the callers hold keeps the task here.
+    // SAFETY: the linear map contains the frame until `unmap` below. The lock that the callers hold keeps the task
+    // here.
     unsafe { cache::clean_data(linear, words()) };
     // SAFETY: the frame has just been allocated, and nothing refers to it.
     unsafe { table::unmap(linear) };

@@ -3,8 +3,8 @@
 //! They need not have an exclusive of their own, so only their callers show it. LLVM's machine outliner makes such
 //! functions of the instructions that several sequences have in common.
 //!
-//! A sequence calls them by BL; or it leaves its function by B, and its caller ends it. The functions that they call run
-//! inside the sequence, too. Calls through a register are not followed.
+//! A sequence calls them by BL; or it leaves its function by B, and its caller ends it. The functions that they call
+//! run inside the sequence, too. Calls through a register are not followed.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -39,9 +39,9 @@ impl SequenceCallees {
     /// No functions.
     pub const NONE: Self = Self(Vec::new());
 
-    /// Finds these functions in the text at these virtual addresses. `read` returns the instruction at an address, as it
-    /// is without probes, and `bounds` the bounds of the function around it. If there are no such functions, the result
-    /// takes no memory.
+    /// Finds these functions in the text at these virtual addresses. `read` returns the instruction at an address, as
+    /// it is without probes, and `bounds` the bounds of the function around it. If there are no such functions, the
+    /// result takes no memory.
     ///
     /// # Errors
     ///
@@ -85,8 +85,8 @@ impl SequenceCallees {
         self.0.is_empty()
     }
 
-    /// Returns the address of the load-exclusive of a sequence inside which the function at these virtual addresses runs;
-    /// `None` if it was not found to run inside one.
+    /// Returns the address of the load-exclusive of a sequence inside which the function at these virtual addresses
+    /// runs; `None` if it was not found to run inside one.
     #[must_use]
     pub fn around(&self, function: Range<u64>) -> Option<u64> {
         let index = self.0.partition_point(|callee| callee.function < function.start);

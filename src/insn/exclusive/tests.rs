@@ -155,8 +155,8 @@ fn a_call_ends_one_if_the_called_function_does() {
     }
 }
 
-/// Returns the functions that run inside sequences of others: the number of each, and the index in the whole text of the
-/// word that begins the sequence. The functions lie one after the other.
+/// Returns the functions that run inside sequences of others: the number of each, and the index in the whole text of
+/// the word that begins the sequence. The functions lie one after the other.
 fn callees(functions: &[&[u32]]) -> Vec<(usize, usize)> {
     let text = functions.concat();
     let mut starts = Vec::from([BASE]);

@@ -172,7 +172,8 @@ impl<'a> Callers<'a> {
         registers
     }
 
-    /// Returns where the instruction at `at` may lead outside of `function`, which contains it; `None` outside the text.
+    /// Returns where the instruction at `at` may lead outside of `function`, which contains it; `None` outside the
+    /// text.
     fn leaving(&self, at: u64, function: &Range<u64>) -> Option<Leaving> {
         let word = (self.read)(at)?;
         let verdict = classify(word);

@@ -1,8 +1,8 @@
 //! Follows all paths through a function, against the direction of execution.
 //!
-//! A [`Flow`] has a set of registers for each instruction of a function: those that may be read before they are written.
-//! The set follows from those of the instructions that may come next. So one search answers for every instruction, and
-//! the number of paths has no bound. The search takes memory for each instruction of the function.
+//! A [`Flow`] has a set of registers for each instruction of a function: those that may be read before they are
+//! written. The set follows from those of the instructions that may come next. So one search answers for every
+//! instruction, and the number of paths has no bound. The search takes memory for each instruction of the function.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -117,9 +117,9 @@ impl Flow {
         }
     }
 
-    /// Finds the registers before each instruction. Where paths leave the function, `leave` is called, for an exit often
-    /// several times, with what has been found so far after a call, and returns what is found before the exit. After
-    /// returns, and after indirect jumps that are tail calls, nothing is read. Returns `None` if `leave` does.
+    /// Finds the registers before each instruction. Where paths leave the function, `leave` is called, for an exit
+    /// often several times, with what has been found so far after a call, and returns what is found before the exit.
+    /// After returns, and after indirect jumps that are tail calls, nothing is read. Returns `None` if `leave` does.
     pub(super) fn solve(&mut self, leave: Leave<'_>) -> Option<()> {
         let ends = match self.instructions.last().map(|instruction| instruction.next) {
             Some(Next::Instruction | Next::Either(_) | Next::Call(_)) => {

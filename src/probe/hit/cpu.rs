@@ -42,7 +42,8 @@ pub struct Cpu {
     post_point: AtomicPtr<Point>,
     /// PSTATE.DAIF of the probed code, while all interrupts are masked for the step.
     interrupt_masks: AtomicU64,
-    /// The CPU that has this state: the affinity fields of its MPIDR_EL1, with [`CLAIMED`]; 0 if no CPU was checked yet.
+    /// The CPU that has this state: the affinity fields of its MPIDR_EL1, with [`CLAIMED`]; 0 if no CPU was checked
+    /// yet.
     affinity: AtomicU64,
     /// Sink for hits that belong to no probe.
     sink: Counts,

@@ -32,13 +32,13 @@ impl TaskCalls {
     /// Moves these calls to the task `from`, which stops running, and those of the task `to`, which runs next, here.
     ///
     /// This is for a kernel whose TPIDR_EL1 leads to memory of the CPU, with `self` at
-    /// [`Platform::CALLS_OFFSET`](crate::platform::Platform::CALLS_OFFSET) in it. Each task has a list of its own, which
-    /// holds its calls while it does not run.
+    /// [`Platform::CALLS_OFFSET`](crate::platform::Platform::CALLS_OFFSET) in it. Each task has a list of its own,
+    /// which holds its calls while it does not run.
     ///
     /// # Safety
     ///
-    /// `self` is the list of this CPU, and all of PSTATE.DAIF is masked. The calls of `from` are in it. Neither task runs on
-    /// another CPU, and the scheduler orders what a task does on one CPU before what it does on the next.
+    /// `self` is the list of this CPU, and all of PSTATE.DAIF is masked. The calls of `from` are in it. Neither task
+    /// runs on another CPU, and the scheduler orders what a task does on one CPU before what it does on the next.
     ///
     /// The caller changes to the stack of `to` next. No function that a return probe may follow is entered or left
     /// before that: what the caller calls lies in `.kprobes.text.*`.

@@ -2,8 +2,8 @@
 //!
 //! The probed text is one range, and A64 instructions are words at multiples of four, so the address is the index. One
 //! array has an entry for each page of the text; each page that has ever had a probe has an array with a cell for each
-//! word. A reader does two dependent loads and takes no lock. The arrays of pages are never freed, so a reader can never
-//! use one that is being freed.
+//! word. A reader does two dependent loads and takes no lock. The arrays of pages are never freed, so a reader can
+//! never use one that is being freed.
 //!
 //! The registry finds its entries in the same cells:
 //!

@@ -247,8 +247,8 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     /// Sets the filter of all events of a group, as writing to `events/GROUP/filter` does; the text `0` removes it. An
-    /// event that cannot have the filter then has none, and its file `filter` says so; this is not an error. The log has
-    /// an error for each such event.
+    /// event that cannot have the filter then has none, and its file `filter` says so; this is not an error. The log
+    /// has an error for each such event.
     ///
     /// # Errors
     ///

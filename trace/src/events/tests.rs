@@ -590,7 +590,8 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert!(reason("p:x f @g", "    ^", Problem::NoSymbol).contains("did you mean `f`?"));
     let unknown = reason("p:x f @TIME", "    ^", Problem::NoSymbol);
     assert_eq!(unknown, "no function or static has the name TIME; did you mean `a::TIMES`?");
-    // As in Linux, a place is looked up before the probe is registered; a symbol in an argument, while it is registered.
+    // As in Linux, a place is looked up before the probe is registered; a symbol in an argument, while it is
+    // registered.
     assert!(reason("p:x f @", "    ^", Problem::NoSymbol).starts_with("no function or static has the name"));
     assert_eq!([Problem::NoFunction, Problem::NoSymbol].map(Problem::errno), [Errno::Invalid, Errno::NotFound]);
     assert!(reason("p:x f @twice", "    ^", Problem::Ambiguous).contains("3 symbols"), "functions and a static");

@@ -10,7 +10,8 @@ use crate::problems::problems;
 pub struct Error {
     /// The problem.
     pub problem: Problem,
-    /// The number of bytes of the filter before the caret. The caret may be up to two bytes after the end of the filter.
+    /// The number of bytes of the filter before the caret. The caret may be up to two bytes after the end of the
+    /// filter.
     pub column: usize,
 }
 

@@ -205,8 +205,8 @@ impl Histogram {
     }
 
     /// Clears the histogram in place, if it has variables: other triggers may refer to it, so it cannot be replaced.
-    /// Otherwise returns false, and changes nothing. `synchronize` waits until all hits are over that were being handled
-    /// when it was called. Later hits see what was stored before the call.
+    /// Otherwise returns false, and changes nothing. `synchronize` waits until all hits are over that were being
+    /// handled when it was called. Later hits see what was stored before the call.
     pub(crate) fn clear(&self, synchronize: impl FnOnce()) -> bool {
         let Some(variable_use) = &self.variable_use else { return false };
         self.held.store(true, Relaxed);

@@ -251,8 +251,9 @@ impl Definition {
         parsed.ok_or(Error { problem: Problem::NoKeys, column, before: None })
     }
 
-    /// Parses parameters as [`parse_in`](Self::parse_in) does. `is_filter_right` is asked after all fields are found, and
-    /// before the actions are resolved, which is when Linux parses the filter. Returns `Ok(None)` if the filter is wrong.
+    /// Parses parameters as [`parse_in`](Self::parse_in) does. `is_filter_right` is asked after all fields are found,
+    /// and before the actions are resolved, which is when Linux parses the filter. Returns `Ok(None)` if the filter is
+    /// wrong.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Stubs that count all hits of an event in a histogram by numbers, if the event is not recorded.
 //!
-//! A stub need not know whether the histogram is being cleared. Only a histogram with variables is cleared in place, and
-//! no stub counts in one: it has neither tables of CPUs nor words for exponents
-//! ([`Histogram::stub_counters`](crate::histogram::Histogram::stub_counters)). Any other histogram is replaced, together
-//! with the plans and stubs that count in it.
+//! A stub need not know whether the histogram is being cleared. Only a histogram with variables is cleared in place,
+//! and no stub counts in one: it has neither tables of CPUs nor words for exponents
+//! ([`Histogram::stub_counters`](crate::histogram::Histogram::stub_counters)). Any other histogram is replaced,
+//! together with the plans and stubs that count in it.
 
 use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::insn::{Literal, encode};

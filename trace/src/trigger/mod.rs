@@ -435,8 +435,9 @@ impl RetiredPlan {
     /// its cell. Hits have such references, so the caller must have waited for them since:
     /// [`RegisteredProbe::synchronize`](crate::events::RegisteredProbe::synchronize).
     pub(crate) unsafe fn free(self) {
-        // SAFETY: `PlanCell::replace` got the pointer from a box. Only `PlanCell::swap` makes a `RetiredPlan`, and takes
-        // the pointer out of the cell then, so it is freed only once. The caller guarantees that no hit uses the plan.
+        // SAFETY: `PlanCell::replace` got the pointer from a box. Only `PlanCell::swap` makes a `RetiredPlan`, and
+        // takes the pointer out of the cell then, so it is freed only once. The caller guarantees that no hit uses the
+        // plan.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

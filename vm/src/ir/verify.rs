@@ -85,9 +85,9 @@ impl Touched {
 }
 
 impl Code {
-    /// Checks the rules: a clause has at most [`OPS_MAX`] ops; jumps go forward, except those that a budget bounds; words
-    /// are within the frame, and written before they are read; maps and actions exist; aggregations are within the bounds
-    /// that [`Aggregate`] and [`Series`] document; and lengths are valid for their ops.
+    /// Checks the rules: a clause has at most [`OPS_MAX`] ops; jumps go forward, except those that a budget bounds;
+    /// words are within the frame, and written before they are read; maps and actions exist; aggregations are within
+    /// the bounds that [`Aggregate`] and [`Series`] document; and lengths are valid for their ops.
     ///
     /// # Errors
     ///

@@ -63,9 +63,9 @@ fn successors(word: u32, at: usize, words: usize, all: usize) -> Result<Successo
     if is_right { Ok(Successors::Falls) } else { Err("writes what it must not") }
 }
 
-/// Returns for each word whether it is the end of a search: it branches back, and each turn shifts the mask of used slots
-/// by a bit, in the word before. So the mask becomes 0, because nothing else in a turn changes it, and because no branch
-/// leads past the shift.
+/// Returns for each word whether it is the end of a search: it branches back, and each turn shifts the mask of used
+/// slots by a bit, in the word before. So the mask becomes 0, because nothing else in a turn changes it, and because no
+/// branch leads past the shift.
 fn searches(instructions: &[u32], all: &[Successors]) -> Result<Vec<bool>, OutOfMemory> {
     let mut is_target = fallible::collect(all.iter().map(|_| false))?;
     for next in all {

@@ -9,8 +9,8 @@
 //! other spin, so several machines on the same cores hold each other up. While such a machine runs, jobs for one core
 //! may pass one for which there is no room, and use what is left. Once no such machine runs, no job passes another.
 //! Patient jobs, which wait most of the time, take no core. One of them for two cores runs beside the others. Builds
-//! use what the jobs leave: Cargo may use every core, with a lower priority. Jobs take one core more than there is while
-//! nothing is built, for what waits for a line or a clock.
+//! use what the jobs leave: Cargo may use every core, with a lower priority. Jobs take one core more than there is
+//! while nothing is built, for what waits for a line or a clock.
 
 use std::{
     any::Any,
@@ -166,8 +166,8 @@ struct Waiting<'a> {
     job: Job<'a>,
 }
 
-/// How much less urgent builds are than jobs, as for `nice`: beside two jobs on two cores, a build gets a quarter of the
-/// time.
+/// How much less urgent builds are than jobs, as for `nice`: beside two jobs on two cores, a build gets a quarter of
+/// the time.
 const NICE: i32 = 5;
 
 impl<'a> Pool<'a> {

@@ -27,8 +27,8 @@ pub(in crate::probe) struct Slot {
     /// The [`WatchHandler`]; null before the slot has had an owner.
     handler: AtomicPtr<()>,
     pub(super) data: AtomicUsize,
-    /// 0 while CPUs may watch. Otherwise the virtual address of the load-exclusive for whose sequence the watchpoint was
-    /// given up.
+    /// 0 while CPUs may watch. Otherwise the virtual address of the load-exclusive for whose sequence the watchpoint
+    /// was given up.
     pub(in crate::probe) given_up_at: AtomicU64,
 }
 

@@ -261,8 +261,8 @@ impl<P: RegisteredProbe> Events<P> {
         Ok(sources)
     }
 
-    /// Whether an action of a histogram takes snapshots. As in Linux, there can be only one such action, and while it is
-    /// there, the file `snapshot` takes none.
+    /// Whether an action of a histogram takes snapshots. As in Linux, there can be only one such action, and while it
+    /// is there, the file `snapshot` takes none.
     pub(in crate::events) fn has_conditional_snapshot(&self) -> bool {
         let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
         let mut histograms = triggers.filter_map(|trigger| trigger.histogram());

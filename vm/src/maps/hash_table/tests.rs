@@ -32,8 +32,8 @@ fn all(table: &HashTable) -> Vec<(Vec<u64>, Vec<u64>)> {
     all
 }
 
-/// Returns the keys whose home is bucket `home` of a table, in ascending order. There are enough for all tests among the
-/// first million numbers, unless the hash is bad.
+/// Returns the keys whose home is bucket `home` of a table, in ascending order. There are enough for all tests among
+/// the first million numbers, unless the hash is bad.
 fn keys_at(table: &HashTable, home: usize) -> impl Iterator<Item = u64> {
     (0..1 << 20).filter(move |&word| table.home(&key(&[word])) == home)
 }
