@@ -57,10 +57,14 @@ use crate::{
 };
 
 /// Environment variables that change what tests do. The printed command that repeats a test sets them again.
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 14] = [
+    "DAMAGED_TABLES",
     "EVERYTHING_HITS",
     "EVERYTHING_SECONDS",
+    "KPROBES_FUZZ_SECONDS",
     "NETWORK_SECONDS",
+    "ORACLE_WORDS",
+    "PROGRAM_ROUNDS",
     "RANDOM_PROGRAMS",
     "RANDOM_SEED",
     "RANDOM_WORDS",
@@ -274,4 +278,22 @@ fn build(context: &BuildContext<'_, '_>, package: &str, then: impl FnOnce(&Path,
         .and_then(|elf| Ok((workspace::image(&elf)?, elf)))
         .and_then(|(image, elf)| then(&elf, &image));
     context.results.step(format!("build::{package}"), built);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs};
+
+    use super::VARIABLES;
+    use crate::workspace;
+
+    #[test]
+    fn the_variables_of_the_page_are_those_that_a_repeated_test_gets() {
+        let page = fs::read_to_string(workspace::root().join("docs/testing.md")).unwrap();
+        let (_, list) = page.split_once("- Longer forms of random tests:").unwrap();
+        // Every second part is between backquotes.
+        let quoted = list.split('`').skip(1).step_by(2).map(|text| text.split('=').next().unwrap_or(text));
+        let is_variable = |name: &&str| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+        assert_eq!(quoted.filter(is_variable).collect::<BTreeSet<_>>(), BTreeSet::from(VARIABLES));
+    }
 }
