@@ -75,8 +75,8 @@ enum Command {
     Bench(bench::Options),
     /// Puts a kernel, or the loader for kernels, on the card of a Raspberry Pi.
     Flash(flash::Options),
-    /// Installs what the other commands need: the Rust target and QEMU. The other commands install their own needs
-    /// themselves.
+    /// Installs what the other commands need: parts of the Rust toolchain, QEMU, device trees, firmware, and programs
+    /// that tests use. The other commands install their own needs themselves.
     Setup,
     /// Makes the single file that a board boots.
     Image(ImageOptions),

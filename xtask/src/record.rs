@@ -34,7 +34,9 @@ use pages::PAGE;
 /// The events to record, and the files.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The exit status is 3 if an event or the program is refused, 4 if the machine stops responding, and 5 if COMMAND is refused."
+    after_help = "The exit status is 3 if an event or the program is refused, 4 if the machine stops responding, 5 if COMMAND is refused, \
+                  6 if a part of the recording is missing or an assert of the program does not hold, \
+                  and otherwise N if the program calls exit(N)."
 )]
 pub struct Options {
     #[command(flatten)]
@@ -96,12 +98,16 @@ pub struct Recorded {
 /// The exit status of an incomplete recording. The others are those of `trace`.
 const INCOMPLETE: u8 = 6;
 
-/// The part of the request that the machine has refused.
+/// How a recording has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    Event,
-    Program,
-    Command,
+pub enum Ending {
+    Done,
+    /// The program has asked for this exit status, which is not 0.
+    Exited(u8),
+    /// An event or the program was refused, so nothing is recorded.
+    Refused,
+    /// The command was refused.
+    Failed,
 }
 
 /// Records events as the options say.
@@ -148,7 +154,7 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         if !has_stopped(&outcome) {
             if let Some(settings) = settings {
                 let restored = settings.restore(&mut remote);
-                outcome = outcome.and_then(|refused| Ok(restored.map(|()| refused)?));
+                outcome = outcome.and_then(|ending| Ok(restored.map(|()| ending)?));
             }
             remote.leave(target.farewell());
         }
@@ -156,10 +162,11 @@ pub fn record(options: &Options) -> Result<ExitCode> {
     });
     drop(channel);
     let status = match outcome {
-        Ok(None) if recorded.is_whole && recorded.missing == 0 && recorded.damaged == 0 => ExitCode::SUCCESS,
-        Ok(None) => INCOMPLETE.into(),
-        Ok(Some(Refused::Event | Refused::Program)) => return Ok(REFUSED.into()),
-        Ok(Some(Refused::Command)) => FAILED.into(),
+        Ok(Ending::Refused) => return Ok(REFUSED.into()),
+        Ok(Ending::Failed) => FAILED.into(),
+        Ok(Ending::Done | Ending::Exited(_)) if !recorded.is_complete() => INCOMPLETE.into(),
+        Ok(Ending::Done) => ExitCode::SUCCESS,
+        Ok(Ending::Exited(status)) => status.into(),
         // The part that has come until then is written.
         Err(error) if error.is::<Stopped>() && recorded.is_begun => {
             eprintln!("xtask: {error:#}");
@@ -241,13 +248,13 @@ impl Recorded {
         channel: Option<&Path>,
         record_options: &RecordOptions,
         program: Option<&Source>,
-    ) -> Result<Option<Refused>> {
+    ) -> Result<Ending> {
         if let Some(kib) = record_options.buffer {
             ensure!(remote.does(&format!("echo {kib} > buffer_size_kb"))?, "there is no memory for rings of {kib} KiB");
         }
         for event in &record_options.event {
             if !remote.does(event)? {
-                return Ok(Some(Refused::Event));
+                return Ok(Ending::Refused);
             }
         }
         self.read_texts(remote)?;
@@ -270,6 +277,11 @@ impl Recorded {
         let outcome = outcome?;
         self.is_whole &= is_ended?;
         Ok(outcome)
+    }
+
+    /// Returns whether everything that the machine has recorded is here.
+    fn is_complete(&self) -> bool {
+        self.is_whole && self.missing == 0 && self.damaged == 0
     }
 
     /// Writes the recording, in the form that the name of the file asks for.
@@ -365,7 +377,7 @@ impl RecordOptions {
 }
 
 /// Waits until the recording is to end.
-fn wait(remote: &mut Remote, record_options: &RecordOptions, program: Option<&Source>) -> Result<Option<Refused>> {
+fn wait(remote: &mut Remote, record_options: &RecordOptions, program: Option<&Source>) -> Result<Ending> {
     check_signals()?;
     let RecordOptions { command, seconds, .. } = record_options;
     if let Some(program) = program {
@@ -378,14 +390,15 @@ fn wait(remote: &mut Remote, record_options: &RecordOptions, program: Option<&So
         return Ok(match outcome {
             Outcome::Refused(sentence) => {
                 eprintln!("{sentence}");
-                Some(Refused::Program)
+                Ending::Refused
             }
-            Outcome::Failed => Some(Refused::Command),
-            Outcome::Done | Outcome::Exited(_) => None,
+            Outcome::Failed => Ending::Failed,
+            Outcome::Done => Ending::Done,
+            Outcome::Exited(status) => Ending::Exited(status),
         });
     }
     if let Some(command) = command {
-        return Ok((!remote.does(command)?).then_some(Refused::Command));
+        return Ok(if remote.does(command)? { Ending::Done } else { Ending::Failed });
     }
     let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     while !is_interrupted() && ended_by().is_none() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
@@ -395,7 +408,7 @@ fn wait(remote: &mut Remote, record_options: &RecordOptions, program: Option<&So
             }
         }
     }
-    Ok(None)
+    Ok(Ending::Done)
 }
 
 /// Reads a file from this byte on.

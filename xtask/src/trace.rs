@@ -38,7 +38,7 @@ pub const FAILED: u8 = 5;
 #[derive(clap::Args)]
 #[command(
     after_help = "The exit status is 3 if the program is refused, 4 if the machine stops responding, 5 if COMMAND is refused, \
-                  and otherwise N if the program calls exit(N)."
+                  6 if an assert of the program does not hold, and otherwise N if the program calls exit(N)."
 )]
 pub struct Options {
     #[command(flatten)]

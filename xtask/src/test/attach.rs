@@ -38,7 +38,7 @@ use crate::{
     boot::Target,
     detached::{DetachedMachine, Files},
     machine::{Output, Start},
-    record::{RecordOptions, Recorded, Settings},
+    record::{Ending, RecordOptions, Recorded, Settings},
     remote::Remote,
     serial::{self, Connection},
     setup,
@@ -253,7 +253,7 @@ fn detached(fixture: &Fixture) -> Result<Outcome> {
         };
         let outcome = recorded.take(&mut remote, channel.as_deref(), &options, None)?;
         let events = recorded.flags().count();
-        ensure!(outcome.is_none() && recorded.missing + recorded.damaged == 0, "{outcome:?}: {recorded}");
+        ensure!(outcome == Ending::Done && recorded.missing + recorded.damaged == 0, "{outcome:?}: {recorded}");
         ensure!(events == EVENTS.0 && recorded.records == events as u64, "{recorded}");
         settings.restore(&mut remote)?;
         remote.leave(target.farewell());

@@ -27,10 +27,10 @@ use super::{
 use crate::{
     flamegraph::Stacks,
     machine::with_channel,
-    record::{RecordOptions, Recorded, Refused},
+    record::{Ending, RecordOptions, Recorded},
     remote::{Remote, Stopped},
     setup,
-    trace::{self, ProgramOptions, Sink, Stream, run_source, run_text},
+    trace::{self, ProgramOptions, Sink, Stream, run_source, run_text, source::Source},
     workspace,
 };
 
@@ -112,7 +112,7 @@ fn report(fixture: &Fixture) -> Result<Outcome> {
         &RecordOptions { command: Some("list".into()), ..RecordOptions::default() },
         None,
     )?;
-    ensure!(outcome.is_none() && recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
+    ensure!(outcome == Ending::Done && recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
     recorded.write(&file)?;
     drop(remote);
     let output = Command::new("trace-cmd").arg("report").arg(&file).stdin(Stdio::null()).output()?;
@@ -175,10 +175,13 @@ fn uart(fixture: &Fixture) -> Result<Outcome> {
     };
     let outcome = recorded.take(&mut remote, None, &record_options, None)?;
     let events = recorded.flags().count();
-    ensure!(outcome.is_none() && events == 200 && recorded.records == 200, "{outcome:?}: {recorded}");
+    ensure!(outcome == Ending::Done && events == 200 && recorded.records == 200, "{outcome:?}: {recorded}");
     ensure!(recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
     let wrong = RecordOptions { event: vec!["p:x nowhere".into()], ..RecordOptions::default() };
-    ensure!(recorded.take(&mut remote, None, &wrong, None)? == Some(Refused::Event), "what is no event is recorded");
+    ensure!(recorded.take(&mut remote, None, &wrong, None)? == Ending::Refused, "what is no event is recorded");
+    let program = Source::new("BEGIN { exit(12); }", None, &[]).map_err(anyhow::Error::msg)?;
+    let ending = recorded.take(&mut remote, None, &RecordOptions::default(), Some(&program))?;
+    ensure!(ending == Ending::Exited(12), "the program has ended with 12, and the recording with {ending:?}");
     Ok(Outcome::Passed)
 }
 
