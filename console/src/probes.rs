@@ -21,13 +21,8 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     match definition::parse(&arguments::without_quotes(line)?).map_err(fail)? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
-            let names =
-                fallible::copy(&definition.group).and_then(|group| Ok((group, fallible::copy(&definition.event)?)));
-            let (group, event) = names.map_err(Failure::new)?;
-            let events = &mut session.events;
-            events.define(definition, &tracing::Names).map_err(fail)?;
-            events.set_enabled(Some(&group), Some(&event), true).map_err(Failure::new)?;
-            session.instances.copy_definitions(&session.events).map_err(Failure::new)
+            session.events.define(definition, &tracing::Names).map_err(fail)?;
+            enable_newest(session)
         }
         Some(Command::Remove(removal)) => {
             let Session { events, instances, .. } = session;
@@ -78,10 +73,13 @@ fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
     else {
         return Ok(());
     };
-    let name = fallible::copy(&definition.name).map_err(Failure::new)?;
-    let events = &mut session.events;
-    events.define_synthetic(definition).map_err(|problem| Failure::at(before, problem))?;
-    events.set_enabled(Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)?;
+    session.events.define_synthetic(definition).map_err(|problem| Failure::at(before, problem))?;
+    enable_newest(session)
+}
+
+/// Enables the event that was defined last, and copies its definition to the instances.
+fn enable_newest(session: &mut Session) -> Result<(), Failure> {
+    session.events.enable_newest().map_err(Failure::new)?;
     session.instances.copy_definitions(&session.events).map_err(Failure::new)
 }
 

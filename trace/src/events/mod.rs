@@ -45,6 +45,7 @@ pub use registered_probe::{Form, RegisteredProbe};
 pub use resolve::{ResolveError, resolve};
 
 use crate::definition::{self, Argument, BYTES_MAX, Base, Definition, EventKind, Family, Problem, Removal};
+use crate::errno::Errno;
 use crate::filter::{self, Filter, FindFunction};
 use crate::format::{self, Format, Shape, Type};
 use crate::functions::Functions;
@@ -271,6 +272,27 @@ impl<P: RegisteredProbe> Events<P> {
         self.push(Event { probe: Some(probe), ..event });
         self.functions = functions_of_names.or(self.functions.take());
         Ok(())
+    }
+
+    /// Enables the event of the probe that was defined last, or the synthetic event that was.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory to enable it. Then it is removed again.
+    pub fn enable_newest(&mut self) -> Result<(), Errno> {
+        let Some(newest) = self.events.last() else { return Ok(()) };
+        let number = newest.number;
+        let (group, event) = (fallible::copy(&newest.definition.group), fallible::copy(&newest.definition.event));
+        let enabled = match (group, event) {
+            (Ok(group), Ok(event)) => self.set_enabled(Some(&group), Some(&event), true),
+            _ => Err(Errno::NoMemory),
+        };
+        enabled.inspect_err(|_| {
+            self.take(self.events.len() - 1);
+            // An event that was never enabled has no records.
+            self.removed.retain(|(removed, ..)| *removed != number);
+            self.drop_settings();
+        })
     }
 
     /// Adds an event that was defined, for which there is room.

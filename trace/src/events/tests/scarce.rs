@@ -106,6 +106,19 @@ fn what_there_is_no_memory_for_is_not_defined() {
 }
 
 #[test]
+fn what_there_is_no_memory_to_enable_is_not_defined() {
+    let (mut controlled, mut allocations) = (Controlled::new(&[]), 0);
+    for line in tried(LINES) {
+        allocations += each(&mut controlled, line, |controlled| {
+            define_line(controlled, line)?;
+            controlled.events.enable_newest()
+        });
+    }
+    assert!(controlled.events.iter().all(|event| event.probe().unwrap().is_enabled()));
+    assert!(cfg!(miri) || allocations > 200, "{allocations}");
+}
+
+#[test]
 fn what_there_is_no_memory_for_is_not_set() {
     let mut controlled = controlled();
     let mut allocations = 0;
