@@ -145,6 +145,17 @@ test!(
 );
 
 test!(
+    fn hundreds_of_functions_each_collect_in_their_stub() {
+        // 402 words for each function.
+        let program = RunningProgram::start("kprobe:core::* { @[func] = lhist(arg0, 0, 400, 1); }").unwrap();
+        assert!(program.probes() >= 100, "{} probes", program.probes());
+        let listed = probe::list().expect("there is memory");
+        assert!(listed.iter().any(|listed| listed.mode == Some(Mode::Compiled)), "no stub collects");
+        drop(finished(program));
+    }
+);
+
+test!(
     depends(cpus, core),
     fn values_of_maps_are_right_where_tasks_are_moved_between_entry_and_return() {
         const CALLS: u64 = 4_000;

@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::{CpuWords, Insertion, Snippet};
 use fallible::OutOfMemory;
 use kprobes_vm::jit::{At, Key, KeyPart, in_stub};
@@ -67,6 +66,8 @@ impl Snippets {
     /// There is no memory for the words in which they collect.
     pub fn of(shared: &mut Shared, places: &[ResolvedPlace]) -> Result<Self, OutOfMemory> {
         let (mut clauses, mut keys, mut insertions) = (Vec::new(), Vec::new(), Vec::new());
+        // The words of all clauses together.
+        let mut room = host::memory_to_spare() / 8;
         for (clause, at) in (0..shared.program.code.routines.len()).flat_map(|clause| BOTH.map(|at| (clause, at))) {
             let count = places.iter().filter(|place| place.clause == clause && place.way.at() == Some(at)).count();
             let snippet = if count > 0 { Self::clause(shared, clause, at)? } else { None };
@@ -74,7 +75,10 @@ impl Snippets {
             // places.
             let snippet = snippet.filter(|(_, key)| {
                 let words = key.as_ref().map_or(0, |key| Store::fixed_words(&shared.program.code, key.map));
-                count * words * size_of::<u64>() * MAX_CPUS <= host::memory_to_spare() / 8
+                let bytes = count * words * CpuWords::bytes() / CpuWords::COUNT;
+                let fits = bytes <= room;
+                room -= if fits { bytes } else { 0 };
+                fits
             });
             let (snippet, key) = snippet.unzip();
             fallible::push(&mut clauses, snippet.map(fallible::boxed).transpose()?)?;
