@@ -153,10 +153,10 @@ impl ResolvedProbes {
                 let mut meant = fallible::collect(event::all().filter(is_meant))?;
                 fallible::sort_by_key(&mut meant, |known| (known.group(), known.name()));
                 for known in meant {
-                    let (group, event) = (fallible::copy(known.group())?, fallible::copy(known.name())?);
-                    let name = self.name(Probe::Tracepoint { group, event })?;
                     // Without a symbol for its function, an event cannot be probed.
                     if let Some(function) = symbol::lookup(known.address()) {
+                        let (group, event) = (fallible::copy(known.group())?, fallible::copy(known.name())?);
+                        let name = self.name(Probe::Tracepoint { group, event })?;
                         let way = if wants.registers { Way::Instruction } else { Way::Entry };
                         self.push(way, clause, name, &function, 0, &wants)?;
                     }
