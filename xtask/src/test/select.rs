@@ -130,9 +130,9 @@ impl fmt::Display for Demands {
         let depends: Vec<_> = self.depends.iter().map(|about| about.name()).collect();
         match (&depends[..], &self.needs) {
             ([], None) => f.write_str("depends on nothing"),
-            ([], Some(need)) => write!(f, "needs a {need}"),
+            ([], Some(need)) => write!(f, "needs: {need}"),
             (_, None) => write!(f, "depends on {}", depends.join(", ")),
-            (_, Some(need)) => write!(f, "needs a {need}, depends on {}", depends.join(", ")),
+            (_, Some(need)) => write!(f, "needs: {need}; depends on {}", depends.join(", ")),
         }
     }
 }

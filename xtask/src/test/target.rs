@@ -353,7 +353,7 @@ impl<'a> Targets<'a> {
         if selected.is_empty() && (!self.is_thorough || !self.is_narrowed) {
             if self.wanted.has(&home) {
                 let need = demands.needs.unwrap_or_default();
-                let missing = format!("{name} runs nowhere: no configuration has a {need}, which it needs");
+                let missing = format!("{name} runs nowhere: no configuration has what it needs: {need}");
                 match self.is_narrowed {
                     true if context.is_listing() => context.results.list(missing, 0),
                     true => context.results.add(Finished::skipped(home, format!("no {need}"))),
