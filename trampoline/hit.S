@@ -9,7 +9,10 @@
 //                  a handler and its counts. The slot follows SHORTCUT. OPERANDS are three doublewords.
 //   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and SPARE
 //                  follows CODE, and OWNER follows SPARE
+//   TABLE          the symbol of the table of points
 //   TABLE_*        offsets in `Table`: the number of pages follows BASE
+//   PAGE_SHIFT     the binary logarithm of the bytes of text in a page of the table
+//   BRK_LEAVE      the immediate of the breakpoint by which a CPU leaves a hit
 //   ARGUMENTS_*    offsets in `CallArguments`: X0 and the registers after it; CPU, then the armed probe; LINK, then the
 //                  masks
 //   CPU_STEP       offset in `Cpu` of: stepping, slot_end, post_point, interrupt_masks. `busy` is at its beginning

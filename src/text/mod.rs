@@ -15,7 +15,7 @@
 //!
 //! A word may be replaced while another CPU executes it only if both the old and the new one are in the set that B2.4.4
 //! names (B, BL, BRK, HVC, ISB, NOP, SMC, SVC). A probe point may hold any instruction, so [`patch`] holds the other
-//! CPUs ([`platform::hold_cpus`]) during steps 1 to 4, and each of them executes a context synchronization event before
+//! CPUs ([`kernel::hold_cpus`]) during steps 1 to 4, and each of them executes a context synchronization event before
 //! it resumes. It holds them for at most [`WORDS_PER_RENDEZVOUS`] words at a time, which bounds how long interrupts are
 //! masked.
 

@@ -317,7 +317,8 @@ impl Reader {
         self.0.drain(out)
     }
 
-    /// Returns whether the program is ending. All its output has been produced then.
+    /// Returns whether the program is ending. What its clauses still write, and the output of `END`, is left to
+    /// [`DetachedProgram::finish`].
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.0.is_ending()
@@ -330,8 +331,8 @@ impl RunningProgram {
     /// # Errors
     ///
     /// Returns the problem with the program, or the reason why one of its probes reaches nothing; the program has had
-    /// no effect then. If the probes, the watchpoints or the samples cannot be started after all, returns an error
-    /// after `BEGIN` has run; they have ended then.
+    /// no effect then. If the probes, the watchpoints, the samples or the `interval:` clauses cannot be started after
+    /// all, returns an error after `BEGIN` has run; they have ended then.
     pub fn start(text: &str) -> Result<Self, ProgramRefusal> {
         Self::start_unless(text, Options::default(), GO_ON)
     }

@@ -295,6 +295,6 @@ fn print_output(reader: &Reader, lines: &mut Lines) -> bool {
         true => Ok(false),
         false => reader.drain(lines).and_then(|is_over| lines.flush().map(|()| is_over)),
     };
-    // No more output comes if the program has asked to exit, or was told to end.
+    // If the program has asked to exit, or was told to end, the rest of its output is printed when it is finished.
     !is_ending && outcome != Ok(true)
 }

@@ -83,7 +83,7 @@ pub struct Events<P: RegisteredProbe> {
     pipes: Box<[Mutex<Pipe>]>,
     /// The contents of the file `snapshot`.
     snapshot_file: Mutex<SnapshotFile>,
-    /// How records are printed. [`Flag::Overwrite`] is kept by the rings instead.
+    /// How records are printed. [`Flag::Overwrite`](crate::options::Flag::Overwrite) is kept by the rings instead.
     options: Options,
     /// The index of function names, made for the first event that records names.
     functions: Option<Arc<Functions>>,

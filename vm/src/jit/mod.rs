@@ -7,10 +7,10 @@
 //! # What is compiled, and what is called
 //!
 //! Computations, comparisons, jumps and loads of properties of a hit are instructions. So are reads and changes of
-//! one-word values in maps with keys of at most two words. For everything else the handler calls the kernel's routine,
-//! which does the same op by [`hit::perform`](crate::hit::perform): reads of memory, stacks, output, strings in maps,
-//! aggregations over all CPUs. It also calls the routine for the unusual cases of compiled ops: a new key, a key in a
-//! bucket after its home, and a value that another CPU is changing.
+//! one-word values, and all aggregations but time series, in maps with keys of at most two words. For everything else
+//! the handler calls the kernel's routine, which does the same op by [`hit::perform`](crate::hit::perform): reads of
+//! memory, stacks, output, strings in maps, values of aggregations. It also calls the routine for the unusual cases of
+//! compiled ops: a new key, a key in a bucket after its home, and a value that another CPU is changing.
 //!
 //! # Registers and memory
 //!

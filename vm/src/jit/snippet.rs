@@ -1,8 +1,9 @@
 //! Snippets: a clause as code in the stubs of its probes, if everything that it usually does needs no call.
 //!
 //! A snippet can compute with arguments, branch on them, and collect for keys that are known when the probe is
-//! registered: no key, numbers, the function, the probe. Each such key has words at a known distance from the state of
-//! every CPU (see `maps::fixed`), so counting is an addition to a word. Values of maps are read, changed and deleted
+//! registered: no key, numbers, the function, the probe, the instruction. Each such key has words at a known distance
+//! from the state of every CPU (see `maps::fixed`), so counting is an addition to a word. It can also count and add up
+//! for a key of one word that has a slot on its CPU (see `maps::cached`). Values of maps are read, changed and deleted
 //! in their tables (see `tables`). Everything else needs a handler.
 //!
 //! A snippet at a return is the same code, but has no access to the properties of a hit that are unknown there.
