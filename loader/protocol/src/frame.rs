@@ -64,18 +64,12 @@ impl<const N: usize> Splitter<N> {
                 self.is_frame = true;
                 Piece::Nothing
             }
-            // The zero that seemed to begin a frame may have ended one whose beginning was lost.
+            // Two zeros are between frames, or one if the other was lost.
             (0, true) if self.length == 0 => Piece::Nothing,
             (0, true) => {
                 let length = core::mem::take(&mut self.length);
                 let raw = &self.raw[..length];
-                match decode(raw, &mut self.plain) {
-                    Some(message) => {
-                        self.is_frame = false;
-                        Piece::Message(message)
-                    }
-                    None => Piece::Text(raw),
-                }
+                decode(raw, &mut self.plain).map_or(Piece::Text(raw), Piece::Message)
             }
             (_, false) => {
                 self.raw[0] = byte;

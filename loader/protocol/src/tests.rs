@@ -286,6 +286,20 @@ fn messages_are_found_between_text() {
     assert_eq!(splitter.flush(), None);
 }
 
+/// One zero between two frames separates them. The text after the last message is complete.
+#[test]
+fn a_lost_zero_costs_no_message() {
+    let frame = framed(&Reply::Have { id: 3, next: 5 });
+    let stream = [&frame[..], &frame, &frame, b"text"].concat();
+    for lost in [frame.len() - 1, frame.len(), 2 * frame.len() - 1, 2 * frame.len()] {
+        let mut splitter = Splitter::<LONGEST_REPLY>::new();
+        let bytes = stream.iter().enumerate().filter(|(place, _)| *place != lost).map(|(_, byte)| *byte);
+        let messages = bytes.filter(|byte| matches!(splitter.push::<Reply>(*byte), Piece::Message(_)));
+        assert_eq!(messages.count(), 3, "without byte {lost}");
+        assert_eq!(splitter.flush(), Some(&b"text"[..]), "without byte {lost}");
+    }
+}
+
 #[test]
 fn any_bytes_are_harmless() {
     let mut random = Random::new(3);
