@@ -8,20 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BLOCK, CHECKSUM};
 
-/// The upper bound of a frame's length in bytes, without its zeros. A frame with a block needs less: the message around
-/// the block takes 13 bytes at most, the checksum 4, and the stuffing one byte in 254.
+/// The length in bytes of the longest frame, with the zero at its end and without the one before it. A frame with a
+/// block needs less: the message around the block takes 13 bytes at most, the checksum 4, and the stuffing one byte in
+/// 254.
 pub const LONGEST: usize = BLOCK + 64;
-/// The upper bound of the length in bytes of a frame without a block, as every reply is, without its zeros.
+/// The upper bound of the length in bytes of a frame without a block, as every reply is, counted as in [`LONGEST`].
 pub const LONGEST_REPLY: usize = 64;
 
-/// The size in bytes of a buffer for a frame with its zeros.
-pub const ROOM: usize = LONGEST + 2;
+/// The size in bytes of a buffer for a frame with both zeros.
+pub const ROOM: usize = LONGEST + 1;
 
 /// Encodes `message` as a frame in `room`. Returns `None` if the message is too long.
 pub fn encode<'a>(message: &impl Serialize, room: &'a mut [u8; ROOM]) -> Option<&'a [u8]> {
     let mut plain = [0; LONGEST];
     let plain = postcard::to_slice_crc32(message, &mut plain, CHECKSUM.digest()).ok()?;
-    if cobs::max_encoding_length(plain.len()) > LONGEST {
+    if cobs::max_encoding_length(plain.len()) >= LONGEST {
         return None;
     }
     let length = cobs::encode(plain, &mut room[1..]);
@@ -41,7 +42,7 @@ pub enum Piece<'a, M> {
     Message(M),
 }
 
-/// Finds the messages in a stream of bytes. `N` is the upper bound of a frame's length.
+/// Finds the messages in a stream of bytes. `N` is the upper bound of a frame's length, counted as in [`LONGEST`].
 pub struct Splitter<const N: usize> {
     /// The bytes since the last zero.
     raw: [u8; N],

@@ -316,15 +316,18 @@ fn any_bytes_are_harmless() {
     assert!(board.receiver.is_idle() && board.started.is_none());
 }
 
+/// Bytes that are not zero need the most stuffing.
 #[test]
-fn the_longest_block_has_room_in_a_frame() {
-    let bytes = bytes(&mut Random::new(9), BLOCK);
-    let command = Command::Data { id: u32::MAX, index: u32::MAX, bytes: &bytes };
-    let frame = framed(&command);
+fn the_longest_frame_has_room_for_a_block_and_is_found() {
+    let command = |length| Command::Data { id: u32::MAX, index: u32::MAX, bytes: &[1; LONGEST][..length] };
+    let is_encoded = |length: &usize| encode(&command(*length), &mut [0; ROOM]).is_some();
+    let longest = (0..LONGEST).rev().find(is_encoded).unwrap();
+    let frame = framed(&command(longest));
+    assert!(longest >= BLOCK && frame.len() == ROOM, "{longest} bytes in a frame of {}", frame.len());
     let mut splitter = Splitter::<LONGEST>::new();
     let mut found = false;
     for byte in frame {
-        found |= matches!(splitter.push::<Command>(byte), Piece::Message(message) if message == command);
+        found |= matches!(splitter.push::<Command>(byte), Piece::Message(message) if message == command(longest));
     }
     assert!(found);
 }
