@@ -162,6 +162,8 @@ pub enum WriteError {
     },
     /// The table would take 4 GiB or more.
     TooLong,
+    /// The text of the names would take more than 4 MiB.
+    NamesTooLong,
 }
 
 impl fmt::Display for WriteError {
@@ -171,6 +173,9 @@ impl fmt::Display for WriteError {
                 write!(out, "the address {address:#x} is not within 4 GiB above the start of the image")
             }
             Self::TooLong => write!(out, "there are more types than fit into a table"),
+            Self::NamesTooLong => {
+                write!(out, "the names of types, variables and files take more than 4 MiB, the most that a table holds")
+            }
         }
     }
 }
@@ -227,7 +232,7 @@ impl Pools {
         let (text, offsets) = shared_text(&names);
         for (name, offset) in names.iter().zip(offsets) {
             if offset >= 1 << NAME_OFFSET_BITS {
-                return Err(WriteError::TooLong);
+                return Err(WriteError::NamesTooLong);
             }
             entries.extend(word(name.len() << NAME_OFFSET_BITS | offset)?);
         }

@@ -11,7 +11,7 @@ use kprobes_symbols::frame::{CHECKED_FROM, seal};
 use super::{Argument, Defect, Enumerator, Member, Types, TypesError, Variant};
 use crate::lines::{LineError, LineRow};
 use crate::model::{Declaration, Flavor, Form, Source, Tag, TypeId, TypeKind, Unknown, ValuePart, ValuePlace};
-use crate::write::{self, Contents, CopyVariable, Function, Inlined, InlinedCopy, Type};
+use crate::write::{self, Contents, CopyVariable, Function, Inlined, InlinedCopy, Type, WriteError};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
@@ -484,4 +484,16 @@ fn no_damage_makes_the_reader_panic() {
         }
     }
     assert!(refused > accepted / 10 && accepted > refused / 100, "{refused} refused, {accepted} accepted");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it sorts the suffixes of 4 MiB")]
+fn names_that_do_not_fit_are_refused() {
+    // Each name repeats a character of its own, so no name contains another.
+    let name = |number| char::from_u32(0x1_0000 + number).unwrap().to_string().repeat(255);
+    let types = |count| (0..count).map(|number| of(&name(number), 0, TypeKind::Unit)).collect();
+    let table = |count| write::write(BASE, &Contents { types: types(count), ..Contents::default() });
+    let fitting = (4 << 20) / name(0).len() as u32;
+    assert!(table(fitting).is_ok());
+    assert_eq!(table(fitting + 1), Err(WriteError::NamesTooLong));
 }
