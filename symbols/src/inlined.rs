@@ -233,7 +233,8 @@ impl InlinedCopies {
         self.functions_where(|_, _| true)
     }
 
-    /// Returns the functions that are wanted by number and name. The others take no memory.
+    /// Returns the functions that are wanted by number and name. The others take no memory. If there is no memory for a
+    /// name, the last item is an error.
     pub fn functions_where(
         &self,
         is_wanted: impl Fn(usize, &str) -> bool,
@@ -243,14 +244,18 @@ impl InlinedCopies {
             let Stored { shared, rest, copies } = Stored::next(&mut numbers)?;
             // Names share whole characters in a table that the writer made.
             name.truncate(name.is_char_boundary(shared).then_some(shared)?);
-            if name.try_reserve(rest.len()).is_err() {
-                // The following names are stored relative to this one, so stop.
+            let mut found = || {
+                name.try_reserve(rest.len())?;
+                name.push_str(rest);
+                let copy = is_wanted(number, &name).then(|| fallible::copy(&name)).transpose()?;
+                Ok(copy.map(|name| InlinedFunction { number, name, base: self.base, copies }))
+            };
+            let found = found();
+            if found.is_err() {
+                // The following names are stored relative to this one, which may be incomplete.
                 numbers = Numbers(&[]);
-                return Some(Some(Err(OutOfMemory)));
             }
-            name.push_str(rest);
-            let found = || Ok(InlinedFunction { number, name: fallible::copy(&name)?, base: self.base, copies });
-            Some(is_wanted(number, &name).then(found))
+            Some(found.transpose())
         });
         functions.flatten()
     }
