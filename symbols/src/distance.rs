@@ -15,10 +15,14 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>, share: usiz
     (distance <= word.len().max(best.len()).checked_div(share)?).then_some(best)
 }
 
-/// Returns the edit distance (Levenshtein) of two words, or `usize::MAX` if both have at least `LONGEST` bytes.
+/// Returns the edit distance (Levenshtein) of two words, or `usize::MAX` if both have at least `LONGEST` bytes, or one
+/// has at least 65,535.
 #[must_use]
 pub fn distance(one: &str, other: &str) -> usize {
     let (one, other) = if one.len() < other.len() { (other, one) } else { (one, other) };
+    if one.len() >= usize::from(u16::MAX) {
+        return usize::MAX;
+    }
     let mut row = [0; LONGEST];
     let Some(row) = row.get_mut(..=other.len()) else { return usize::MAX };
     row.iter_mut().zip(0_u16..).for_each(|(place, column)| *place = column);
@@ -76,6 +80,8 @@ mod tests {
         let shorter = if cfg!(miri) { &long[LONGEST - 8..] } else { &long[1..] };
         assert_eq!(distance(shorter, &long), LONGEST - shorter.len());
         assert_eq!((distance(&long, &long), nearest(&long, [&*long].into_iter(), 2)), (usize::MAX, None));
+        let longest = "x".repeat(0xffff);
+        assert_eq!((distance(&longest[1..], ""), distance(&longest, "")), (0xfffe, usize::MAX));
     }
 
     #[test]
