@@ -110,7 +110,8 @@ pub struct Frame {
 pub struct Frames {
     bytes: Vec<u8>,
     next: u32,
-    /// The number of missing frames: the gaps between frame numbers.
+    /// The number of missing frames: the gaps between frame numbers. A number below the expected one is no gap: it
+    /// begins another recording, or repeats a frame.
     pub missing: u64,
     /// The number of bytes that belong to no whole frame.
     pub damaged: u64,
@@ -148,7 +149,8 @@ impl Frames {
                 }
                 if let Some(payload) = payload.filter(|payload| check(head, payload) == long(16)) {
                     frames.push(Frame { kind: *kind, cpu: short(6), payload: payload.to_vec() });
-                    self.missing += u64::from(number.wrapping_sub(self.next));
+                    let gap = number.wrapping_sub(self.next).cast_signed();
+                    self.missing += u64::try_from(gap).unwrap_or(0);
                     self.next = number.wrapping_add(1);
                     at += HEADER + length;
                     continue;
@@ -200,6 +202,17 @@ mod tests {
             assert!(found.iter().map(|frame| &frame.payload[..]).eq([&b"first"[..], b"third"]), "{bit}");
             assert_eq!((frames.missing, frames.damaged), (1, second.len() as u64), "{bit}");
         }
+    }
+
+    #[test]
+    fn numbers_that_begin_again_are_no_gap() {
+        let numbers = [0, 1, 0, 1, 3, u32::MAX, 0];
+        let mut frames = Frames::default();
+        let missing = numbers.map(|number| {
+            assert_eq!(frames.feed(&frame(number, b"page")).len(), 1, "{number}");
+            frames.missing
+        });
+        assert_eq!(missing, [0, 0, 0, 0, 1, 1, 1]);
     }
 
     #[test]
