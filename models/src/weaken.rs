@@ -73,6 +73,8 @@ fn weaker(order: Ordering, operation: &str) -> &'static [Ordering] {
     match (order, operation) {
         (SeqCst, "load") => &[Acquire],
         (SeqCst, "store") => &[Release],
+        // A compare-exchange that fails only loads.
+        (SeqCst, _) if operation.ends_with("failure") => &[Acquire],
         (SeqCst, _) => &[AcqRel],
         (AcqRel, _) => &[Acquire, Release],
         _ => &[Relaxed],
