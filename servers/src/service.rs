@@ -3,6 +3,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::mem;
 
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
@@ -35,8 +36,10 @@ pub struct Service<P> {
 struct Connection<P> {
     socket: SocketHandle,
     protocol: P,
-    /// When the connection will have stalled for too long; `None` while no client is connected.
+    /// When the connection will have stalled for too long; `None` while it waits for a client.
     deadline: Option<Instant>,
+    /// Whether its client has been reported as connected.
+    is_reported: bool,
     /// The number of sent bytes that were not acknowledged at the last look.
     underway: usize,
 }
@@ -50,14 +53,15 @@ impl<P: Protocol + Default> Service<P> {
                 let mut socket = Socket::new(buffer(buffers.receive), buffer(buffers.transmit));
                 // Short messages have to arrive without delay.
                 socket.set_nagle_enabled(false);
-                Connection { socket: sockets.add(socket), protocol: P::default(), deadline: None, underway: 0 }
+                let socket = sockets.add(socket);
+                Connection { socket, protocol: P::default(), deadline: None, is_reported: false, underway: 0 }
             })
             .collect();
         Self { port, connections }
     }
 
-    /// Serves every connection, and calls `connected` for each that a client has opened. Returns the latest time of the
-    /// next call.
+    /// Serves every connection, and calls `connected` once for each that a client has opened, after its handshake.
+    /// Returns the latest time of the next call.
     pub fn serve(&mut self, sockets: &mut SocketSet<'_>, now: Instant, mut connected: impl FnMut()) -> Option<Instant> {
         let states = self.connections.iter().map(|connection| sockets.get::<Socket<'_>>(connection.socket).state());
         let mut waiting = states.filter(|state| matches!(state, State::Listen | State::Closed)).count();
@@ -73,8 +77,8 @@ impl<P: Protocol + Default> Service<P> {
                     connection.listen(socket, self.port);
                 }
                 State::TimeWait => {}
-                _ => {
-                    if connection.deadline.is_none() {
+                state => {
+                    if state != State::SynReceived && !mem::replace(&mut connection.is_reported, true) {
                         connected();
                     }
                     let deadline = connection.speak(socket, now);
@@ -91,6 +95,7 @@ impl<P: Protocol + Default> Connection<P> {
     fn listen(&mut self, socket: &mut Socket<'_>, port: u16) {
         self.protocol = P::default();
         self.deadline = None;
+        self.is_reported = false;
         self.underway = 0;
         // `listen` fails only if the socket is open or the port is 0. Neither is the case.
         let _ = socket.listen(port);
@@ -140,7 +145,7 @@ mod tests {
     use super::*;
     use smoltcp::iface::{Config, Interface};
     use smoltcp::phy::{Loopback, Medium};
-    use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
+    use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, IpListenEndpoint};
     use std::vec::Vec;
 
     const PORT: u16 = 80;
@@ -210,12 +215,18 @@ mod tests {
             }
         }
 
-        /// Connects a new client.
-        fn client(&mut self, port: u16) -> SocketHandle {
+        /// Lets a new client begin to connect.
+        fn connect(&mut self, client: impl Into<IpListenEndpoint>) -> SocketHandle {
             let buffer = |length| SocketBuffer::new(vec![0; length]);
             let handle = self.sockets.add(Socket::new(buffer(WINDOW), buffer(64)));
             let socket = self.sockets.get_mut::<Socket<'_>>(handle);
-            socket.connect(self.stack.context(), (ADDRESS, PORT), port).expect("a port and an address");
+            socket.connect(self.stack.context(), (ADDRESS, PORT), client).expect("a port and an address");
+            handle
+        }
+
+        /// Connects a new client.
+        fn client(&mut self, port: u16) -> SocketHandle {
+            let handle = self.connect(port);
             self.pass(10);
             handle
         }
@@ -256,6 +267,25 @@ mod tests {
         assert_eq!(world.taken(), 1);
         world.pass(20);
         assert_eq!((world.taken(), world.socket(client).state()), (0, State::Closed));
+    }
+
+    #[test]
+    fn who_does_not_answer_has_not_connected() {
+        let mut world = World::new();
+        let other = IpAddress::v4(127, 0, 0, 2);
+        world.stack.update_ip_addrs(|addresses| addresses.extend([IpCidr::new(other, 8)]));
+        world.connect((other, 1000));
+        while world.taken() == 0 {
+            world.pass(1);
+        }
+        // The packets under way are lost, and no machine has the client's address any more.
+        world.device = Loopback::new(Medium::Ethernet);
+        world.stack.update_ip_addrs(|addresses| addresses.truncate(1));
+        let tenths = PATIENCE.total_millis() / 100;
+        world.pass(tenths - 20);
+        assert_eq!((world.taken(), world.connected), (1, 0));
+        world.pass(20);
+        assert_eq!((world.taken(), world.connected), (0, 0));
     }
 
     #[test]
