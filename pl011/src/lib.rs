@@ -48,9 +48,11 @@ impl Pl011 {
         self.control.write(Control::ENABLE::SET + Control::TRANSMIT::SET + Control::RECEIVE::SET);
     }
 
-    /// Waits until the UART has sent everything.
+    /// Waits until the UART has sent everything. If the UART or its transmitter is off, returns at once: bytes in the
+    /// FIFO keep it busy, and none of them is sent (3.3.3).
     pub fn wait_until_sent(&self) {
-        while self.flags.is_set(Flags::BUSY) {}
+        let sends = || self.control.matches_all(Control::ENABLE::SET + Control::TRANSMIT::SET);
+        while sends() && self.flags.is_set(Flags::BUSY) {}
     }
 }
 
@@ -74,7 +76,24 @@ impl Divisor {
 
 #[cfg(test)]
 mod tests {
-    use super::Divisor;
+    use core::mem::{offset_of, transmute};
+
+    use super::{Control, Divisor, Flags, LineControl, Pl011};
+    use tock_registers::interfaces::Readable;
+
+    #[test]
+    fn a_uart_that_is_off_and_has_bytes_is_started() {
+        for control in [Control::ENABLE::SET, Control::TRANSMIT::SET] {
+            let mut words = [0; 1024];
+            words[offset_of!(Pl011, flags) / 4] = Flags::BUSY::SET.value;
+            words[offset_of!(Pl011, control) / 4] = control.value;
+            // SAFETY: the registers are integers, of which every value is valid.
+            let uart: Pl011 = unsafe { transmute::<[u32; 1024], _>(words) };
+            uart.start(None);
+            assert!(uart.control.matches_all(Control::ENABLE::SET + Control::TRANSMIT::SET + Control::RECEIVE::SET));
+            assert_eq!(uart.line_control.read(LineControl::WORD_LENGTH), 3);
+        }
+    }
 
     #[test]
     fn divisors_are_those_of_the_manual() {
