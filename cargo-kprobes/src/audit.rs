@@ -94,7 +94,7 @@ impl Audit {
 
 impl Declarations {
     /// Returns the declarations in these files about a kernel that embeds the engine, and those of the engine and the
-    /// console. Where both apply to a function, that of the file counts.
+    /// console. Where both apply, that of the file counts.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Declarations {
     pub fn with_engine<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
         let mut declarations = Self::default();
         files.into_iter().try_for_each(|file| declarations.read(file, true))?;
-        // Of two declarations of the same calls, the first applies.
+        // Of two declarations of the same calls, of the nesting or of the stack, the first applies.
         declarations.add(Path::new("engine-profiles.toml"), ENGINE_PROFILES, false)?;
         declarations.add(Path::new("engine.toml"), ENGINE, false)?;
         declarations.add(Path::new("vector.toml"), VECTOR, false)?;

@@ -211,7 +211,8 @@ pub struct Declarations {
 }
 
 impl Declarations {
-    /// Adds the declarations of a file. A declaration that applies to nothing is an error if `is_checked`.
+    /// Adds the declarations of a file. Declarations of earlier files take precedence. A declaration that applies to
+    /// nothing is an error if `is_checked`.
     pub fn read(&mut self, path: &Path, is_checked: bool) -> Result<()> {
         let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
         self.add(path, &text, is_checked).with_context(|| format!("{} declares nothing", path.display()))
@@ -259,11 +260,11 @@ impl Declarations {
         extend(&mut self.recursion, "recursion", file, recursion)?;
         if let Some(NestingText { levels, reason }) = text.nesting {
             ensure!(levels > 0 && !reason.trim().is_empty(), "[nesting] needs levels and a reason");
-            self.nesting = Some(levels);
+            self.nesting.get_or_insert(levels);
         }
         if let Some(StackText { size, margin, reason }) = text.stack {
             ensure!(!reason.trim().is_empty(), "[stack] has no reason");
-            self.stack = Some(Stack { size, margin });
+            self.stack.get_or_insert(Stack { size, margin });
         }
         Ok(())
     }

@@ -152,3 +152,17 @@ fn the_margin_is_a_part_of_a_stack() {
     assert_eq!(stack("64"), [": a margin of 64 bytes does not fit stacks of 64"]);
     assert_eq!(stack("\"stack_size\""), [": a margin of 64 bytes does not fit stacks of stack_size = ?"]);
 }
+
+#[test]
+fn the_first_file_says_how_deep_exceptions_nest_and_what_stacks_there_are() {
+    let mut declarations = Declarations::default();
+    for (levels, margin) in [(7, 64), (2, 32)] {
+        let text = format!(
+            "[nesting]\nlevels = {levels}\nreason = \"test\"\n\
+             [stack]\nsize = 4096\nmargin = {margin}\nreason = \"test\"\n"
+        );
+        declarations.add(Path::new("test.toml"), &text, true).unwrap();
+    }
+    let margin = declarations.stack.map(|stack| stack.margin);
+    assert_eq!((declarations.nesting, margin), (Some(7), Some(64)));
+}
