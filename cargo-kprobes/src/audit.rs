@@ -137,7 +137,7 @@ impl Findings {
         let path: Vec<String> = path.iter().map(|&at| executable.describe(at)).collect();
         let bytes = deepest.map_or(0, |root| depths.get(root).bytes);
         let levels = declarations.nesting.unwrap_or(1);
-        let needed = levels * bytes;
+        let needed = levels.saturating_mul(bytes);
         let mut stack =
             format!("deepest stack: {bytes} bytes: {}\n{levels} exceptions nested: {needed}", path.join(" → "));
         match &declarations.stack {

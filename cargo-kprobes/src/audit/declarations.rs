@@ -250,9 +250,16 @@ impl Declarations {
             extend(&mut self.groups, "groups", file, members)?;
         }
         for GeneratedText { group, bytes, reaches, reason } in text.generated {
+            ensure!(bytes >= 0, "[[generated]] of {group:?} needs bytes of 0 or more");
             let called = reaches.into_iter();
             let called = called.map(|pattern| (pattern, Generated { group: group.clone(), bytes }, reason.clone()));
             extend(&mut self.generated, "generated", file, called)?;
+        }
+        for (pattern, FrameText { bytes, .. }) in &text.frames {
+            ensure!(*bytes >= 0, "[frames] {pattern:?} needs bytes of 0 or more");
+        }
+        for (pattern, RecursionText { depth, .. }) in &text.recursion {
+            ensure!(*depth > 0, "[recursion] {pattern:?} needs a depth of 1 or more");
         }
         let frames = text.frames.into_iter().map(|(pattern, frame)| (pattern, frame.bytes, frame.reason));
         extend(&mut self.frames, "frames", file, frames)?;

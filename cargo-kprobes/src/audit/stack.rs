@@ -71,8 +71,9 @@ impl Depths {
             }
             let (below, leads_back) = self.follow(executable, declarations, graph, callee);
             back = back.min(leads_back);
-            if depth + below.bytes > deepest.bytes {
-                deepest = Use { bytes: depth + below.bytes, by: Some(callee) };
+            let bytes = depth.saturating_add(below.bytes);
+            if bytes > deepest.bytes {
+                deepest = Use { bytes, by: Some(callee) };
             }
         }
         self.path.pop();
@@ -80,7 +81,7 @@ impl Depths {
         let bound = executable
             .function(entry)
             .and_then(|function| declarations.recursion.iter().find(|bound| bound.matches(function)));
-        deepest.bytes *= bound.map_or(1, |bound| bound.value);
+        deepest.bytes = deepest.bytes.saturating_mul(bound.map_or(1, |bound| bound.value));
         self.last.insert(entry, deepest);
         // A call back to a function above was omitted. It is counted at that function, and only there.
         if back >= place {

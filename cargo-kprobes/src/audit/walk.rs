@@ -286,7 +286,7 @@ impl Walk<'_> {
                 if let Some(callee) = self.executable.function(target).filter(is_end) {
                     self.graph.ends.insert(callee.range.start);
                 } else if self.reach(target, Some(entry)) {
-                    leads_to.push((target, depth + more));
+                    leads_to.push((target, depth.saturating_add(more)));
                 }
             }
         }

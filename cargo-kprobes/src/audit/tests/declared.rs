@@ -34,6 +34,18 @@ fn every_declaration_has_a_reason() {
 }
 
 #[test]
+fn a_declaration_cannot_hide_the_use_of_the_stack() {
+    for depth in [0, -1] {
+        let recursion = format!("[recursion]\nwalk = {{ depth = {depth}, reason = \"test\" }}\n");
+        assert_eq!(error(&recursion), "[recursion] \"walk\" needs a depth of 1 or more");
+    }
+    let frames = "[frames]\nswitch = { bytes = -1, reason = \"test\" }\n";
+    assert_eq!(error(frames), "[frames] \"switch\" needs bytes of 0 or more");
+    let generated = "[[generated]]\ngroup = \"g\"\nbytes = -1\nreaches = []\nreason = \"test\"\n";
+    assert_eq!(error(generated), "[[generated]] of \"g\" needs bytes of 0 or more");
+}
+
+#[test]
 fn what_applies_to_nothing_is_reported() {
     let executable = Executable::of(&[("root", 0, &[RET])]);
     let declared = "[abandons]\na = \"test\"\n[ends]\nb = \"test\"\n[locks]\nroot = \"test\"\n[lock-free]\nroot = \"test\"\n\

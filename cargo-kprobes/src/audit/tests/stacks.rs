@@ -187,6 +187,12 @@ fn recursion_is_counted_as_often_as_it_is_declared() {
     assert_eq!(found, ["root → one → other: calls one recursively, and [recursion] gives no bound"]);
     let bounded = "[recursion]\none = { depth = 5, reason = \"test\" }\n";
     assert_eq!(deepest(&functions, bounded), 32 + 5 * (64 + 32));
+    let endless = format!("[recursion]\none = {{ depth = {}, reason = \"test\" }}\n", i64::MAX);
+    assert_eq!(deepest(&functions, &endless), i64::MAX);
+    let stack = "[nesting]\nlevels = 2\nreason = \"test\"\n[stack]\nsize = 128\nmargin = 64\nreason = \"test\"\n";
+    let found = audit(&Executable::of(&functions), &format!("{ROOT}{endless}{stack}"));
+    let needed = format!("needs {0} bytes of stack, 2 times {0}, and tasks leave 64", i64::MAX);
+    assert!(found.len() == 1 && found[0].ends_with(&needed), "{found:#?}");
 }
 
 #[test]
