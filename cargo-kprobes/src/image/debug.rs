@@ -13,7 +13,7 @@ use kprobes_types::LineRow;
 use object::{CompressionFormat, Object, ObjectSection, read::elf::ElfFile64};
 
 use crate::audit::Executable;
-pub use entries::{Entries, Index};
+pub use entries::{Entries, Index, NESTED_MAX};
 pub use lines::Files;
 pub use location::{Location, Piece};
 

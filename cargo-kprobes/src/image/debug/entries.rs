@@ -19,6 +19,13 @@ pub type Index = usize;
 
 /// The longest chain of entries that complete one another: a copy, a definition and a declaration.
 const ENTRIES_MAX: usize = 3;
+/// How deep types are followed into each other: qualified types, the elements of arrays, and the members of structs. In
+/// damaged information, a type may contain itself.
+pub const NESTED_MAX: usize = 64;
+/// The entry that stands for types that cannot be found.
+const UNKNOWN: Index = 0;
+/// The offset of the entry for types that cannot be found. Units begin with a header, so no entry of a unit has it.
+const UNKNOWN_OFFSET: usize = 0;
 
 /// The needed parts of a debugging information entry (DWARF 4, section 2.1).
 #[derive(Default)]
@@ -100,6 +107,18 @@ fn is_needed(tag: DwTag) -> bool {
             | gimli::DW_TAG_variable
             | gimli::DW_TAG_lexical_block
             | gimli::DW_TAG_inlined_subroutine
+    ) || is_qualifier(tag)
+}
+
+/// Whether entries of this kind are types whose values are those of another type.
+fn is_qualifier(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_typedef
+            | gimli::DW_TAG_const_type
+            | gimli::DW_TAG_volatile_type
+            | gimli::DW_TAG_restrict_type
+            | gimli::DW_TAG_atomic_type
     )
 }
 
@@ -110,7 +129,8 @@ impl<'a> Entries<'a> {
         let section =
             |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };
         let dwarf = Dwarf::load(section)?;
-        let mut entries = Self { all: Vec::new(), offsets: Vec::new(), inlined: Vec::new() };
+        let unknown = DebugEntry { name: Some(b"unknown type"), ..DebugEntry::default() };
+        let mut entries = Self { all: vec![unknown], offsets: vec![UNKNOWN_OFFSET], inlined: Vec::new() };
         let mut headers = dwarf.units();
         while let Some(header) = headers.next()? {
             let unit = dwarf.unit(header)?;
@@ -228,9 +248,16 @@ impl<'a> Entries<'a> {
         self.completing(of).find_map(|entry| get(&self[entry]))
     }
 
-    /// Returns the type of an entry. `None` if it has none, like a function that returns nothing.
-    pub fn type_of(&self, of: Index) -> Option<Index> {
-        self.at(self.inherited(of, |entry| entry.of)?)
+    /// Returns the type of an entry, without typedefs and qualifiers. `None` if it has none, like a function that
+    /// returns nothing. A type that cannot be found is an entry without a tag.
+    pub fn type_of(&self, mut of: Index) -> Option<Index> {
+        for _ in 0..=NESTED_MAX {
+            of = self.at(self.inherited(of, |entry| entry.of)?).unwrap_or(UNKNOWN);
+            if !self[of].tag.is_some_and(is_qualifier) {
+                return Some(of);
+            }
+        }
+        Some(UNKNOWN)
     }
 
     /// Returns the member that is the tag of a part with variants.
@@ -359,7 +386,7 @@ fn read_entry<'a>(
             gimli::DW_AT_calling_convention => {
                 read.is_changed = value == AttributeValue::CallingConvention(gimli::DW_CC_nocall);
             }
-            gimli::DW_AT_type => read.of = refers(value),
+            gimli::DW_AT_type => read.of = Some(refers(value).unwrap_or(UNKNOWN_OFFSET)),
             gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => read.origin = refers(value),
             gimli::DW_AT_discr => read.tag_member = refers(value),
             gimli::DW_AT_containing_type => read.implementor = refers(value),

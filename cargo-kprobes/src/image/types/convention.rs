@@ -19,8 +19,8 @@
 
 use kprobes_types::{Source, Unknown, ValuePart, ValuePlace};
 
-use super::super::debug::{Index, Location, Piece};
-use super::layout::{Layouts, NESTED_MAX};
+use super::super::debug::{Index, Location, NESTED_MAX, Piece};
+use super::layout::Layouts;
 
 /// The number of registers that arguments are passed in.
 const REGISTERS: u32 = 8;

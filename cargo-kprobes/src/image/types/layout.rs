@@ -6,7 +6,7 @@ use gimli::DwTag;
 use kprobes_types::write::{Shape, Type};
 use kprobes_types::{Flavor, Form, Tag, TypeKind};
 
-use super::super::debug::{Entries, Index};
+use super::super::debug::{Entries, Index, NESTED_MAX};
 
 /// The types that were described so far, with their entries.
 pub struct Layouts<'a> {
@@ -16,9 +16,6 @@ pub struct Layouts<'a> {
 }
 
 const STRUCT: DwTag = gimli::DW_TAG_structure_type;
-/// How deep types are followed into each other: the elements of arrays, and the members of structs. In damaged
-/// information, a type may contain itself.
-pub const NESTED_MAX: usize = 64;
 
 impl<'a> Layouts<'a> {
     pub fn new(entries: &'a Entries<'a>) -> Self {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use kprobes_types::write::{Contents, CopyVariable, InlinedCopy};
-use kprobes_types::{Source, Unknown, ValuePart, ValuePlace, hash};
+use kprobes_types::write::{Contents, CopyVariable, InlinedCopy, Type};
+use kprobes_types::{Source, TypeKind, Unknown, ValuePart, ValuePlace, hash};
 
 use super::super::debug::{Entries, Files};
 
@@ -30,6 +30,13 @@ const ABBREVIATIONS: &[u8] = &[
     15, 0x21, 0, 0x37, 0x0b, 0, 0, // Their number.
     16, 0x13, 1, 0x03, 0x08, 0x0b, 0x0b, 0x88, 0x01, 0x0b, 0, 0, // A struct: name, size, alignment.
     17, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x38, 0x0b, 0, 0, // A member: name, type, offset.
+    18, 0x16, 0, 0x49, 0x13, 0, 0, // A typedef of a type.
+    19, 0x26, 0, 0x49, 0x13, 0, 0, // A constant type.
+    20, 0x35, 0, 0x49, 0x13, 0, 0, // A volatile type.
+    21, 0x37, 0, 0x49, 0x13, 0, 0, // A restricted type.
+    22, 0x47, 0, 0x49, 0x13, 0, 0, // An atomic type.
+    23, 0x26, 0, 0, 0, // A constant without a type: `const void`.
+    24, 0x2e, 1, 0x6e, 0x08, 0x49, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // One with a linkage name and a result.
     0,
 ];
 
@@ -190,6 +197,71 @@ fn with_type(add: impl FnOnce(&mut Unit) -> [u8; 4]) -> Contents {
     unit.end();
     unit.end();
     unit.contents()
+}
+
+/// Returns the type of the argument of the only function.
+fn argument_type(contents: &Contents) -> &Type {
+    let [function] = contents.functions.as_slice() else { panic!("{:?}", contents.functions) };
+    let [argument] = function.arguments.as_slice() else { panic!("{:?}", function.arguments) };
+    &contents.types[argument.of]
+}
+
+/// Returns the contents of a table for a function that returns the type that `add` adds.
+fn returning(linkage_name: &[u8], add: impl FnOnce(&mut Unit) -> [u8; 4]) -> Contents {
+    let mut unit = Unit(vec![0; 11]);
+    unit.add(1, &[]);
+    let of = add(&mut unit);
+    unit.add(24, &[linkage_name, &of, &START.to_le_bytes(), &0x80_u32.to_le_bytes()]);
+    unit.end();
+    unit.end();
+    unit.contents()
+}
+
+/// Returns the type and the place of the result of the only function.
+fn result(contents: &Contents) -> (&Type, ValuePlace) {
+    let [function] = contents.functions.as_slice() else { panic!("{:?}", contents.functions) };
+    (&contents.types[function.returned.of], function.returned.place)
+}
+
+/// Adds `u64` with this many qualifiers in front of it.
+fn qualified(unit: &mut Unit, count: usize) -> [u8; 4] {
+    let number = unit.add(2, &[b"u64\0", &[8, 7]]);
+    (18..=22).cycle().take(count).fold(number, |of, qualifier| unit.add(qualifier, &[&of]))
+}
+
+#[test]
+fn typedefs_and_qualifiers_are_followed() {
+    let unsigned = TypeKind::Integer { signed: false };
+    for count in [0, 1, 5, 64] {
+        let contents = with_type(|unit| qualified(unit, count));
+        let of = argument_type(&contents);
+        assert_eq!((of.name.as_str(), of.size, &of.shape), ("u64", 8, &unsigned), "{count} qualifiers");
+    }
+    let contents = returning(b"jiffies\0", |unit| qualified(unit, 2));
+    let first = ValuePart { offset: 0, bytes: 8, source: Source::Register(0) };
+    assert_eq!((result(&contents).0.size, result(&contents).1), (8, ValuePlace::Words { first, second: None }));
+    let contents = returning(b"discard\0", |unit| unit.add(23, &[]));
+    assert_eq!((&result(&contents).0.shape, result(&contents).1), (&TypeKind::Unit, ValuePlace::Nothing));
+}
+
+#[test]
+fn a_type_that_is_not_found_is_unknown() {
+    let of_itself = |unit: &mut Unit| {
+        let own = unit.position();
+        unit.add(18, &[&own])
+    };
+    let beyond = |_: &mut Unit| 0x1000_u32.to_le_bytes();
+    let unknown = ("unknown type", &TypeKind::Opaque);
+    let arguments = [with_type(of_itself), with_type(beyond), with_type(|unit| qualified(unit, 65))];
+    for contents in &arguments {
+        let of = argument_type(contents);
+        assert_eq!((of.name.as_str(), &of.shape), unknown);
+    }
+    for contents in [returning(b"probe\0", of_itself), returning(b"probe\0", beyond)] {
+        let (of, place) = result(&contents);
+        assert_eq!((of.name.as_str(), &of.shape), unknown);
+        assert_eq!(place, ValuePlace::Unknown(Unknown::Layout));
+    }
 }
 
 #[test]
