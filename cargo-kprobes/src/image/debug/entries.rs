@@ -38,7 +38,7 @@ pub struct DebugEntry<'a> {
     pub size: Option<u64>,
     pub alignment: Option<u64>,
     pub encoding: Option<gimli::DwAte>,
-    /// The offset of a member in bytes.
+    /// The offset of a member in bytes. `u64::MAX` if it is unknown, as that of a bit field.
     pub offset: u64,
     /// The value of an enumerator, or of the tag of a variant, as bits.
     pub value: Option<u64>,
@@ -411,6 +411,9 @@ fn read_entry<'a>(
             }
             _ => {}
         }
+    }
+    if [gimli::DW_AT_bit_size, gimli::DW_AT_data_bit_offset].iter().any(|&name| entry.attr(name).is_some()) {
+        read.offset = u64::MAX;
     }
     if matches!(entry.tag(), gimli::DW_TAG_lexical_block | gimli::DW_TAG_inlined_subroutine) {
         read.ranges = ranges(dwarf, unit, entry)?;

@@ -37,6 +37,8 @@ const ABBREVIATIONS: &[u8] = &[
     22, 0x47, 0, 0x49, 0x13, 0, 0, // An atomic type.
     23, 0x26, 0, 0, 0, // A constant without a type: `const void`.
     24, 0x2e, 1, 0x6e, 0x08, 0x49, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // One with a linkage name and a result.
+    25, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x0d, 0x0b, 0x6b, 0x0b, 0, 0, // A bit field: size, offset.
+    26, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x0d, 0x0b, 0x0c, 0x0b, 0x38, 0x0b, 0, 0, // A bit field of a word.
     0,
 ];
 
@@ -261,6 +263,21 @@ fn a_type_that_is_not_found_is_unknown() {
         let (of, place) = result(&contents);
         assert_eq!((of.name.as_str(), &of.shape), unknown);
         assert_eq!(place, ValuePlace::Unknown(Unknown::Layout));
+    }
+}
+
+#[test]
+fn a_struct_with_bit_fields_is_opaque() {
+    for (bit_field, places) in [(25, &[3, 5][..]), (26, &[3, 5, 0])] {
+        let contents = with_type(|unit| {
+            let number = unit.add(2, &[b"u32\0", &[4, 7]]);
+            let own = unit.add(16, &[b"Flags\0", &[4, 4]]);
+            unit.add(bit_field, &[b"mode\0", &number, places]);
+            unit.end();
+            own
+        });
+        let of = argument_type(&contents);
+        assert_eq!((of.name.as_str(), of.size, &of.shape), ("Flags", 4, &TypeKind::Opaque));
     }
 }
 
