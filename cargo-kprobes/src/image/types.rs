@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use kprobes_types::write::{Argument, Contents, Function, Inlined, InlinedCopy, Type, Variable, lengths, write};
-use kprobes_types::{Declaration, LineRow, Source, TypeKind, Unknown, ValuePlace};
+use kprobes_types::{Declaration, LineRow, Source, TypeKind, Types, Unknown, ValuePlace};
 
 use super::debug::{DebugInfo, Entries, Index};
 use convention::Convention;
@@ -47,9 +47,12 @@ pub fn has_types(contents: &Contents) -> bool {
     contents.types.iter().any(|of| of.shape != TypeKind::Unit)
 }
 
-/// Makes the table of these contents for an image that begins at the virtual address `base`.
+/// Makes the table of these contents for an image that begins at the virtual address `base`. Fails if the image could
+/// not read it.
 pub fn table(contents: &Contents, base: u64) -> Result<Vec<u8>> {
-    Ok(write(base, contents)?)
+    let table = write(base, contents)?;
+    Types::parse(&table)?;
+    Ok(table)
 }
 
 /// The parts of a table.

@@ -59,11 +59,11 @@ pub fn read<'a>(
 
 /// Adds the rows of a sequence, and a row without a line for its end. Consecutive instructions of one line are one row.
 /// Instructions that the compiler attributes to no line count to the line before in their function. Of several rows
-/// with one address, the last that has a line is right. A function has rows of its own: `is_function` returns whether
-/// one begins at an address.
+/// with one address, the last that has a line is right. A row of data that is not at a multiple of 4 is left out. A
+/// function has rows of its own: `is_function` returns whether one begins at an address.
 fn push(rows: &mut Vec<LineRow>, sequence: Sequence, is_function: impl Fn(u64) -> bool) {
     let end = LineRow { address: sequence.end, file: 0, line: 0, is_statement: false };
-    let begins = |row: &LineRow| row.line > 0 || is_function(row.address);
+    let begins = |row: &LineRow| row.address.is_multiple_of(4) && (row.line > 0 || is_function(row.address));
     for row in sequence.rows.into_iter().filter(begins).chain([end]) {
         let has_line = |last: &LineRow| last.address == row.address && last.line > 0;
         if row.line == 0 && row.address < end.address && rows.last().is_some_and(has_line) {
@@ -295,6 +295,14 @@ mod tests {
             [row(0, 1, true), row(4, 1, true), row(8, 2, true), row(8, 3, true), row(12, 3, true), row(16, 1, true)];
         push(&mut rows, Sequence { rows: all.to_vec(), end: 20 }, |address| address == 0);
         assert_eq!(rows, [row(0, 1, true), row(8, 3, true), row(16, 1, true), row(20, 0, false)]);
+    }
+
+    #[test]
+    fn rows_of_data_between_instructions_are_left_out() {
+        let row = |address, line| LineRow { address, file: 0, line, is_statement: true };
+        let mut rows = Vec::new();
+        push(&mut rows, Sequence { rows: vec![row(0, 1), row(5, 2), row(6, 3), row(8, 4)], end: 12 }, |_| false);
+        assert_eq!(rows, [row(0, 1), row(8, 4), LineRow { is_statement: false, ..row(12, 0) }]);
     }
 
     #[test]

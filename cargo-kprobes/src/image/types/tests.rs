@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kprobes_types::write::{Contents, CopyVariable, InlinedCopy, Type};
-use kprobes_types::{Source, TypeKind, Unknown, ValuePart, ValuePlace, hash};
+use kprobes_types::{LineRow, Source, TypeKind, Unknown, ValuePart, ValuePlace, hash};
 
 use super::super::debug::{Entries, Files};
 
@@ -279,6 +279,15 @@ fn a_struct_with_bit_fields_is_opaque() {
         let of = argument_type(&contents);
         assert_eq!((of.name.as_str(), of.size, &of.shape), ("Flags", 4, &TypeKind::Opaque));
     }
+}
+
+#[test]
+fn a_table_that_the_image_could_not_read_is_an_error() {
+    let row = |offset| LineRow { address: START + offset, file: 0, line: 1, is_statement: true };
+    let of = |rows| Contents { rows, files: vec!["src/lib.rs".into()], ..Contents::default() };
+    assert!(super::table(&of(vec![row(0), row(4)]), START).is_ok());
+    let error = super::table(&of(vec![row(0), row(2)]), START).unwrap_err().to_string();
+    assert_eq!(error, "the table of types is inconsistent: its lines");
 }
 
 #[test]
