@@ -30,8 +30,16 @@ const RESULT: u8 = 8;
 /// A value that is a number to the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scalar {
+    /// The size, 1 to 8 or 16.
     bytes: u64,
     is_float: bool,
+}
+
+impl Scalar {
+    /// Returns a number of this size. `None` if numbers do not have this size.
+    fn new(bytes: u64, is_float: bool) -> Option<Self> {
+        matches!(bytes, 1..=8 | 16).then_some(Self { bytes, is_float })
+    }
 }
 
 /// The kind of a value to the compiler, as far as calls depend on it.
@@ -285,7 +293,7 @@ fn read(location: &Location, of: Option<Passing>) -> Option<ValuePlace> {
         {
             (first, Some(second))
         }
-        (Passing::Pair(one, other, at), &[first]) if u64::from(first.bytes) <= one.bytes => {
+        (Passing::Pair(one, other, at), &[first]) if u64::from(first.bytes) <= one.bytes && other.bytes <= 8 => {
             (first, Some(ValuePart { offset: at as u32, bytes: other.bytes as u8, source: Source::Lost }))
         }
         (Passing::Scalar(_), &[first, second]) => (first, Some(second)),
@@ -341,12 +349,8 @@ fn passing_within(layouts: &Layouts<'_>, of: Index, depth: usize) -> Option<Pass
         return Some(Passing::Nothing);
     }
     Some(match entries[of].tag? {
-        gimli::DW_TAG_base_type => {
-            Passing::Scalar(Scalar { bytes, is_float: entries[of].encoding? == gimli::DW_ATE_float })
-        }
-        gimli::DW_TAG_pointer_type | gimli::DW_TAG_enumeration_type => {
-            Passing::Scalar(Scalar { bytes, is_float: false })
-        }
+        gimli::DW_TAG_base_type => Passing::Scalar(Scalar::new(bytes, entries[of].encoding? == gimli::DW_ATE_float)?),
+        gimli::DW_TAG_pointer_type | gimli::DW_TAG_enumeration_type => Passing::Scalar(Scalar::new(bytes, false)?),
         gimli::DW_TAG_array_type => Passing::Memory(bytes),
         // Whether it is a number depends on all its fields. Up to 8 bytes are in a register in either case.
         gimli::DW_TAG_union_type if bytes <= 8 => Passing::Memory(bytes),
@@ -413,8 +417,7 @@ fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64, dept
             _ => None,
         };
     };
-    let (tag_offset, tag) =
-        (entries[tag].offset, Scalar { bytes: layouts.size(entries.type_of(tag)?)?, is_float: false });
+    let (tag_offset, tag) = (entries[tag].offset, Scalar::new(layouts.size(entries.type_of(tag)?)?, false)?);
     if let Some((_, members)) = all.iter().find(|(value, _)| value.is_none()) {
         // The tag uses values that this variant's field never has. Other variants have their fields beside it, or none.
         let mut others = all.iter().filter(|(value, _)| value.is_some());

@@ -39,6 +39,7 @@ const ABBREVIATIONS: &[u8] = &[
     24, 0x2e, 1, 0x6e, 0x08, 0x49, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // One with a linkage name and a result.
     25, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x0d, 0x0b, 0x6b, 0x0b, 0, 0, // A bit field: size, offset.
     26, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x0d, 0x0b, 0x0c, 0x0b, 0x38, 0x0b, 0, 0, // A bit field of a word.
+    27, 0x05, 0, 0x03, 0x08, 0x49, 0x13, 0x02, 0x18, 0, 0, // An argument at a place.
     0,
 ];
 
@@ -279,6 +280,31 @@ fn a_struct_with_bit_fields_is_opaque() {
         let of = argument_type(&contents);
         assert_eq!((of.name.as_str(), of.size, &of.shape), ("Flags", 4, &TypeKind::Opaque));
     }
+}
+
+#[test]
+fn a_number_of_no_usual_size_has_no_known_place() {
+    for bytes in [9, 15, 17, 255] {
+        let contents = returning(b"_RNvC6kernel4wide\0", |unit| unit.add(2, &[b"wide\0", &[bytes, 7]]));
+        assert_eq!(result(&contents).1, ValuePlace::Unknown(Unknown::Layout), "{bytes} bytes");
+    }
+}
+
+#[test]
+fn a_part_of_a_place_has_at_most_8_bytes() {
+    let mut unit = Unit(vec![0; 11]);
+    unit.add(1, &[]);
+    let [number, wide] = [(&b"u64\0"[..], 8), (b"u128\0", 16)].map(|(name, bytes)| unit.add(2, &[name, &[bytes, 7]]));
+    let pair = unit.add(16, &[b"Pair\0", &[32, 16]]);
+    unit.add(17, &[b"one\0", &number, &[0]]);
+    unit.add(17, &[b"other\0", &wide, &[16]]);
+    unit.end();
+    unit.add(7, &[b"main\0", &START.to_le_bytes(), &0x80_u32.to_le_bytes(), &[1, 0x6d]]);
+    // Its first 8 bytes are in x0.
+    unit.add(27, &[b"argument\0", &pair, &[3, 0x50, 0x93, 8]]);
+    unit.end();
+    unit.end();
+    super::table(&unit.contents(), START).unwrap();
 }
 
 #[test]
