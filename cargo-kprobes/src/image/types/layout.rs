@@ -126,9 +126,9 @@ impl<'a> Layouts<'a> {
 
     /// Follows members by these names, each inside the one before. Returns the offset and the type of the last.
     fn path(&self, of: Index, names: &[&str]) -> Option<(u64, Index)> {
-        names.iter().try_fold((0, of), |(offset, of), name| {
+        names.iter().try_fold((0_u64, of), |(offset, of), name| {
             let member = self.member(of, name)?;
-            Some((offset + self.entries[member].offset, self.entries.type_of(member)?))
+            Some((offset.checked_add(self.entries[member].offset)?, self.entries.type_of(member)?))
         })
     }
 
@@ -274,8 +274,8 @@ impl<'a> Layouts<'a> {
                 Some(TypeKind::Sequence {
                     element,
                     is_text: true,
-                    data: small(offset + data)?,
-                    length: small(offset + length)?,
+                    data: small(offset.checked_add(data)?)?,
+                    length: small(offset.checked_add(length)?)?,
                 })
             }
             ("alloc::vec", "Vec") => {
@@ -328,7 +328,7 @@ impl<'a> Layouts<'a> {
         // The address is in a `NonNull`, in a `Unique` of bytes, whatever the elements are.
         let data = match self.entries[pointer].tag? {
             gimli::DW_TAG_pointer_type => data,
-            _ => data + self.path(pointer, &["pointer"])?.0,
+            _ => data.checked_add(self.path(pointer, &["pointer"])?.0)?,
         };
         let element = self.entries.children(of, gimli::DW_TAG_template_type_parameter).next()?;
         Some((self.entries.type_of(element)?, data, self.path(of, &["len"])?.0))

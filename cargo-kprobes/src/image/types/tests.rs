@@ -40,6 +40,8 @@ const ABBREVIATIONS: &[u8] = &[
     25, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x0d, 0x0b, 0x6b, 0x0b, 0, 0, // A bit field: size, offset.
     26, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x0d, 0x0b, 0x0c, 0x0b, 0x38, 0x0b, 0, 0, // A bit field of a word.
     27, 0x05, 0, 0x03, 0x08, 0x49, 0x13, 0x02, 0x18, 0, 0, // An argument at a place.
+    28, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x38, 0x18, 0, 0, // A member whose offset is computed.
+    29, 0x0f, 0, 0x49, 0x13, 0, 0, // A pointer.
     0,
 ];
 
@@ -314,6 +316,28 @@ fn a_table_that_the_image_could_not_read_is_an_error() {
     assert!(super::table(&of(vec![row(0), row(4)]), START).is_ok());
     let error = super::table(&of(vec![row(0), row(2)]), START).unwrap_err().to_string();
     assert_eq!(error, "the table of types is inconsistent: its lines");
+}
+
+#[test]
+fn a_member_at_an_unknown_offset_leads_nowhere() {
+    let contents = with_type(|unit| {
+        let number = unit.add(2, &[b"u64\0", &[8, 7]]);
+        let counted = unit.add(16, &[b"ArcInner\0", &[24, 8]]);
+        unit.add(17, &[b"data\0", &number, &[16]]);
+        unit.end();
+        let address = unit.add(29, &[&counted]);
+        let pointer = unit.add(16, &[b"NonNull\0", &[9, 1]]);
+        unit.add(17, &[b"pointer\0", &address, &[1]]);
+        unit.end();
+        unit.add(3, &[b"alloc\0"]);
+        unit.add(3, &[b"sync\0"]);
+        let own = unit.add(16, &[b"Arc<u64>\0", &[8, 8]]);
+        // `DW_OP_deref`.
+        unit.add(28, &[b"ptr\0", &pointer, &[1, 0x06]]);
+        (0..3).for_each(|_| unit.end());
+        own
+    });
+    assert_eq!(argument_type(&contents).shape, TypeKind::Opaque);
 }
 
 #[test]
