@@ -151,6 +151,7 @@ impl<'a> Entries<'a> {
             }
             let parent = around.last().copied();
             if !is_needed(entry.tag()) {
+                around.push((entry.depth(), None));
                 continue;
             }
             let parent = parent.and_then(|(_, parent)| parent);

@@ -42,6 +42,7 @@ const ABBREVIATIONS: &[u8] = &[
     27, 0x05, 0, 0x03, 0x08, 0x49, 0x13, 0x02, 0x18, 0, 0, // An argument at a place.
     28, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x38, 0x18, 0, 0, // A member whose offset is computed.
     29, 0x0f, 0, 0x49, 0x13, 0, 0, // A pointer.
+    30, 0x02, 1, 0x03, 0x08, 0, 0, // A class of C++.
     0,
 ];
 
@@ -338,6 +339,23 @@ fn a_member_at_an_unknown_offset_leads_nowhere() {
         own
     });
     assert_eq!(argument_type(&contents).shape, TypeKind::Opaque);
+}
+
+#[test]
+fn members_of_a_class_in_a_struct_are_not_those_of_the_struct() {
+    let contents = with_type(|unit| {
+        let number = unit.add(2, &[b"u32\0", &[4, 7]]);
+        let own = unit.add(16, &[b"Outer\0", &[8, 4]]);
+        unit.add(30, &[b"Inner\0"]);
+        unit.add(17, &[b"x\0", &number, &[0]]);
+        unit.end();
+        unit.add(17, &[b"y\0", &number, &[4]]);
+        unit.end();
+        own
+    });
+    let TypeKind::Struct { members, .. } = &argument_type(&contents).shape else { panic!("{:?}", contents.types) };
+    let members: Vec<_> = members.iter().map(|(name, offset, _)| (name.as_str(), *offset)).collect();
+    assert_eq!(members, [("y", 4)]);
 }
 
 #[test]
