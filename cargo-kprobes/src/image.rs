@@ -323,7 +323,11 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
         matches!(kind, Data | ReadOnlyData | ReadOnlyDataWithRel | ReadOnlyString | UninitializedData)
     };
     let (mut functions, mut statics) = (Vec::new(), Vec::new());
-    for symbol in file.symbols().filter(|symbol| symbol.size() != 0 && is_in_reach(base, symbol.address())) {
+    let is_whole_in_reach = |symbol: &ElfSymbol64<'_, '_>| {
+        let end = symbol.address().checked_add(symbol.size());
+        is_in_reach(base, symbol.address()) && end.is_some_and(|end| is_in_reach(base, end))
+    };
+    for symbol in file.symbols().filter(|symbol| symbol.size() != 0 && is_whole_in_reach(symbol)) {
         let symbols = match symbol.kind() {
             SymbolKind::Text if is_in(&symbol, |kind| kind == SectionKind::Text) => &mut functions,
             SymbolKind::Data if is_in(&symbol, is_data) => &mut statics,

@@ -139,6 +139,17 @@ fn appends_the_functions_and_statics_and_nothing_else() {
 }
 
 #[test]
+fn leaves_out_symbols_that_end_out_of_reach() {
+    let expected = image(&ElfBuilder::new().elf()).unwrap();
+    for size in [1 << 32, u64::MAX] {
+        let mut builder = ElfBuilder::new();
+        builder.symbols.push(("far", FUNCTION, TEXT_SECTION, START + 0x78, size));
+        builder.symbols.push(("far_data", OBJECT, DATA_SECTION, START + 0x1000, size));
+        assert!(image(&builder.elf()).unwrap() == expected, "{size:#x} bytes");
+    }
+}
+
+#[test]
 fn surveys_the_text_with_both_ways_at_the_sites_of_events() {
     let mut builder = ElfBuilder::new();
     builder.symbols.push(("__kprobes_text_start", 0, TEXT_SECTION, START + 0x40, 0));
