@@ -7,7 +7,7 @@
 //! - an atomic read-modify-write with acquire semantics: LDAXR and its kin, or an LSE atomic with A;
 //! - one that compares: CAS, or a branch between a load-exclusive and its store;
 //! - a loop, other than the retry of a failed store-exclusive, with a load-acquire in it, or an instruction that pauses
-//!   (YIELD, WFE, ISB), or an atomic access that a barrier in the function makes an acquire;
+//!   (YIELD, WFE, WFI, WFET, WFIT, ISB), or an atomic access that a barrier in the function makes an acquire;
 //! - a loop that only reads, and reads the same addresses in every turn.
 //!
 //! A counter (LDXR, ADD, STXR, and again if that failed) is none of these. A suspected function has to be declared: as
@@ -116,8 +116,7 @@ fn waiting_loop(
 }
 
 /// Returns the edges without those that repeat an exclusive pair after a failed store: CBNZ of the status, directly
-/// after the store, back to the load or to the instructions before it that compute nothing but the address. If an
-/// outlined function consists of the pair, its call is both.
+/// after the store, back to a load-exclusive before it. If an outlined function consists of the pair, its call is both.
 fn without_retries(
     executable: &Executable,
     successors: &Edges,
