@@ -10,7 +10,7 @@ mod survey;
 mod types;
 
 use std::{
-    fs,
+    fs::{self, Permissions},
     ops::Range,
     path::{Path, PathBuf},
     process,
@@ -188,8 +188,7 @@ pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Filled> {
     let filled = fill(&mut program, tables).with_context(|| format!("{} cannot be given its tables", elf.display()))?;
     // The result is as executable as the program, which it may replace.
     let permissions = fs::metadata(elf)?.permissions();
-    write_bytes(&program, out)?;
-    fs::set_permissions(out, permissions)?;
+    write_file(&program, out, Some(permissions))?;
     Ok(filled)
 }
 
@@ -242,9 +241,16 @@ fn make(elf: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result
 
 /// Writes these bytes to the file `out`, which appears completely or not at all.
 pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
+    write_file(bytes, out, None)
+}
+
+/// Writes a file as [`write_bytes()`] does. It appears with these permissions; if they are `None`, with those of any new
+/// file.
+fn write_file(bytes: &[u8], out: &Path, permissions: Option<Permissions>) -> Result<()> {
     let mut unfinished = out.as_os_str().to_owned();
     unfinished.push(format!(".{}", process::id()));
     fs::write(&unfinished, bytes)
+        .and_then(|()| permissions.map_or(Ok(()), |permissions| fs::set_permissions(&unfinished, permissions)))
         .and_then(|()| fs::rename(&unfinished, out))
         .inspect_err(|_| drop(fs::remove_file(&unfinished)))
         .with_context(|| format!("{} cannot be written", out.display()))

@@ -1,9 +1,11 @@
 //! Images of a small program that is assembled here, byte by byte, so that every part of it can be made wrong.
 
+use std::{env, fs, process};
+
 use anyhow::Result;
 use kprobes_symbols::SymbolTable;
 
-use super::{Tables, contents, fill, parse, with_tables};
+use super::{Tables, contents, fill, fill_in, parse, with_tables};
 use crate::audit::Executable;
 
 const START: u64 = 0xffff_ffc0_0000_0000;
@@ -243,6 +245,26 @@ fn tables_are_filled_in_where_there_is_room_for_them() {
     elf.symbols.clear();
     let error = fill(&mut elf.elf(), Tables::All).unwrap_err().to_string();
     assert_eq!(error, "it has no symbols: fill in its tables before you strip it");
+}
+
+#[test]
+fn a_filled_in_program_has_the_permissions_of_the_program() {
+    let mut elf = ElfBuilder::new();
+    elf.segments[1] = (START + 0x1000, vec![0x22; 0x800], 0x800);
+    elf.symbols.push(("__kprobes_tables_start", 0, DATA_SECTION, START + 0x1100, 0));
+    elf.symbols.push(("__kprobes_tables_end", 0, DATA_SECTION, START + 0x1700, 0));
+    let directory = env::temp_dir().join(format!("kprobes-{}-filled", process::id()));
+    let (program, out) = (directory.join("program"), directory.join("out"));
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(&program, elf.elf()).unwrap();
+    let mut permissions = fs::metadata(&program).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&program, permissions.clone()).unwrap();
+    fill_in(&program, &out, Tables::Symbols).unwrap();
+    let found = fs::metadata(&out).unwrap().permissions();
+    let files = fs::read_dir(&directory).unwrap().count();
+    fs::remove_dir_all(&directory).unwrap();
+    assert_eq!((found, files), (permissions, 2));
 }
 
 #[test]
