@@ -106,20 +106,23 @@ fn offer_functions(word: &str, names: &mut impl Names, found: &mut Candidates) -
 }
 
 /// Completes the last word of a line.
-fn line(text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
-    let text = text.trim_start();
-    if let Some(file) = text.strip_prefix('>') {
-        return offer(file.trim_start_matches('>').trim_start(), NameKind::File, names, found);
-    }
-    match split(text) {
-        _ if text.starts_with("-:") => offer(&text[2..], NameKind::Event, names, found),
-        Some(_) if is_definition(text) => definition(text, names, found),
-        Some((command, rest)) => match names.usage(command) {
-            Some(usage) => arguments(rest, usage, names, found),
-            None => Ok(()),
-        },
-        None if text.starts_with('#') => Ok(()),
-        None => offer(text, NameKind::Command, names, found),
+fn line(mut text: &str, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+    // Each turn is a command after the `-c` of the one before. A line may have hundreds.
+    loop {
+        text = text.trim_start();
+        if let Some(file) = text.strip_prefix('>') {
+            return offer(file.trim_start_matches('>').trim_start(), NameKind::File, names, found);
+        }
+        let command = match split(text) {
+            _ if text.starts_with("-:") => return offer(&text[2..], NameKind::Event, names, found),
+            Some(_) if is_definition(text) => return definition(text, names, found),
+            Some((command, rest)) => names.usage(command).map(|usage| (usage, rest)),
+            None if text.starts_with('#') => None,
+            None => return offer(text, NameKind::Command, names, found),
+        };
+        let Some((usage, rest)) = command else { return Ok(()) };
+        let Some(inner) = arguments(rest, usage, names, found)? else { return Ok(()) };
+        text = inner;
     }
 }
 
@@ -139,8 +142,13 @@ fn definition(text: &str, names: &mut impl Names, found: &mut Candidates) -> Res
     }
 }
 
-/// Completes the arguments of a command.
-fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut Candidates) -> Result<(), OutOfMemory> {
+/// Completes the arguments of a command. If the last word is in a command after `-c`, returns that command instead.
+fn arguments<'a>(
+    mut rest: &'a str,
+    usage: Usage,
+    names: &mut impl Names,
+    found: &mut Candidates,
+) -> Result<Option<&'a str>, OutOfMemory> {
     let words = || usage.arguments.split([' ', '[', ']']).filter(|word| !word.is_empty() && !word.starts_with('+'));
     let has_command = words().any(|word| matches!(word, "-c" | "OPTIONS"));
     let mut position = 0;
@@ -152,7 +160,7 @@ fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut C
         let is_program = matches!(argument, Some("PROGRAM" | "PROBES"));
         if rest.starts_with('-') {
             match split(rest) {
-                Some(("-c", command)) if has_command => return line(inside(command), names, found),
+                Some(("-c", command)) if has_command => return Ok(Some(inside(command))),
                 Some((_, behind)) => {
                     // No program begins with such a word.
                     let is_value = |word: &str| word.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -162,31 +170,32 @@ fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut C
                 None => {
                     found.look_for(rest)?;
                     words().filter(|word| word.starts_with('-')).try_for_each(|word| found.offer(word, " "))?;
-                    return if words().any(|word| word == "OPTIONS") {
-                        names.offer(NameKind::Option, found)
-                    } else {
-                        Ok(())
-                    };
+                    if words().any(|word| word == "OPTIONS") {
+                        names.offer(NameKind::Option, found)?;
+                    }
+                    return Ok(None);
                 }
             }
         } else if is_function || is_program {
             let behind = quoted(rest).map_or(rest, |(_, behind)| behind);
-            return match option(behind).filter(|_| has_command) {
-                Some((_, command)) => line(inside(command), names, found),
-                None if is_program => program(inside(rest), names, found),
-                None => offer_functions(inside(rest), names, found),
-            };
+            match option(behind).filter(|_| has_command) {
+                Some((_, command)) => return Ok(Some(inside(command))),
+                None if is_program => program(inside(rest), names, found)?,
+                None => offer_functions(inside(rest), names, found)?,
+            }
+            return Ok(None);
         } else if argument == Some("TEXT") {
             let is_quoted = |at: usize| rest[..at].matches('\'').count() % 2 == 1;
-            return match rest.rfind('>').filter(|&at| !is_quoted(at)) {
-                Some(at) => offer(rest[at + 1..].trim_start(), NameKind::File, names, found),
-                None if is_quoted(rest.len()) => definition(inside(rest), names, found),
-                None => Ok(()),
-            };
+            match rest.rfind('>').filter(|&at| !is_quoted(at)) {
+                Some(at) => offer(rest[at + 1..].trim_start(), NameKind::File, names, found)?,
+                None if is_quoted(rest.len()) => definition(inside(rest), names, found)?,
+                None => {}
+            }
+            return Ok(None);
         } else if let Some((_, behind)) = split(rest) {
             (rest, position) = (behind, position + 1);
         } else {
-            let Some(argument) = argument else { return Ok(()) };
+            let Some(argument) = argument else { return Ok(None) };
             let kind = match argument {
                 "PATH" => Some(NameKind::File),
                 "EVENT" => Some(NameKind::Event),
@@ -195,13 +204,14 @@ fn arguments(mut rest: &str, usage: Usage, names: &mut impl Names, found: &mut C
             };
             found.look_for(rest)?;
             let literals = argument.split('|').filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()));
-            return match kind {
-                Some(kind) => names.offer(kind, found),
+            match kind {
+                Some(kind) => names.offer(kind, found)?,
                 None => {
                     let values = usage.values.iter().copied().filter(|_| position == 0);
-                    literals.chain(values).try_for_each(|value| found.offer(value, " "))
+                    literals.chain(values).try_for_each(|value| found.offer(value, " "))?;
                 }
-            };
+            }
+            return Ok(None);
         }
     }
 }

@@ -3,6 +3,8 @@
 use super::*;
 use alloc::string::String;
 use fallible::failing::each_allocation;
+use kprobes_wire::history::LINE_MAX;
+use std::thread;
 
 struct Kernel;
 
@@ -70,6 +72,20 @@ fn names(line: &str) -> String {
         |&OutOfMemory| true,
     );
     found.names().join("|")
+}
+
+/// Recursion would take some hundred bytes of stack for each `-c` of a line.
+#[test]
+fn a_line_of_hundreds_of_commands_takes_little_stack() {
+    let complete = || {
+        ["trace -c ", "trace a -c "].map(|command| {
+            let mut found = Candidates::default();
+            Kernel.complete(&command.repeat(LINE_MAX / command.len()), &mut found).unwrap();
+            found.names().len()
+        })
+    };
+    let thread = thread::Builder::new().stack_size(64 << 10).spawn(complete).unwrap();
+    assert_eq!(thread.join().unwrap(), [COMMANDS.len(); 2]);
 }
 
 #[test]
