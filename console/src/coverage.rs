@@ -5,9 +5,8 @@ use aarch64_kprobes::{ProbeError, platform, probe};
 use crate::arguments::name;
 use crate::census::Census;
 use crate::session::Session;
-use crate::symbol;
-use crate::symbols;
 use crate::words::{Failure, Words};
+use crate::{input, symbol, symbols};
 
 /// Runs the command `coverage [GLOB]`.
 pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -17,6 +16,9 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     let (mut census, mut checker) = (Census::default(), probe::Checker::new());
     let mut end = text.start;
     for function in table.iter().filter(symbols::selection(&glob)?) {
+        if input::is_interrupted() {
+            return Ok(());
+        }
         let start = function.address as usize;
         // A function with several names is counted once.
         if start < end {

@@ -6,11 +6,11 @@ use kprobes_trace::definition::{self, Command, synthetic};
 use kprobes_trace::errno::Errno;
 use kprobes_vm::counted::counted;
 
-use crate::arguments;
 use crate::session::Session;
 use crate::symbol::Symbolic;
 use crate::tracing::{self, Event};
 use crate::words::{Failure, Words};
+use crate::{arguments, input};
 
 /// Carries out a line in the grammar of `dynamic_events`.
 pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
@@ -96,6 +96,9 @@ pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in
         probe::list().map_err(Failure::new)?
     {
+        if input::is_interrupted() {
+            return Ok(());
+        }
         let kind = match kind {
             ProbeKind::Kprobe => "k",
             ProbeKind::Kretprobe => "r",

@@ -7,7 +7,7 @@ use kprobes_types::Declaration;
 use crate::arguments::name;
 use crate::session::Session;
 use crate::words::{Failure, Words};
-use crate::{source_lines, symbol, types};
+use crate::{input, source_lines, symbol, types};
 
 /// The maximum number of starts that are shown for a line of a file. A line of an inlined function may have hundreds.
 const STARTS_MAX: usize = 4;
@@ -67,6 +67,9 @@ fn write(
         let file = of_file.first().map(|(file, ..)| *file);
         println!("{}", file.and_then(|file| table.file(file)).unwrap_or("?"));
         for of_line in of_file.chunk_by(|(_, one, _), (_, other, _)| one == other) {
+            if input::is_interrupted() {
+                return Ok(());
+            }
             let Some((_, line, _)) = of_line.first() else { continue };
             print!("{line:>8} ");
             if start.is_some() {

@@ -7,7 +7,7 @@ use kprobes_symbols::names::{matches, numbered};
 use crate::arguments::name;
 use crate::session::Session;
 use crate::words::{Failure, Words};
-use crate::{symbol, types};
+use crate::{input, symbol, types};
 
 /// Runs the command `symbols [-v] GLOB`.
 pub(crate) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -20,6 +20,9 @@ pub(crate) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let (mut functions, mut statics) = (0, 0);
     for function in table.iter().filter(&is_wanted) {
+        if input::is_interrupted() {
+            return Ok(());
+        }
         let path = symbol::path(&function).map_err(Failure::new)?;
         println!("{:016x} {:>6}  {path}", function.address, function.size);
         if has_signatures {
@@ -28,6 +31,9 @@ pub(crate) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
         functions += 1;
     }
     for Symbol { address, size, name } in table.statics().filter(&is_wanted) {
+        if input::is_interrupted() {
+            return Ok(());
+        }
         println!("{address:016x} {size:>6}  {name}");
         statics += 1;
     }

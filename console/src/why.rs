@@ -15,10 +15,9 @@ use crate::arguments::name;
 use crate::census::Class;
 use crate::disassembly::Disassembly;
 use crate::session::Session;
-use crate::source_lines;
 use crate::symbol::{self, Symbolic};
-use crate::tracing;
 use crate::words::{Failure, Words};
+use crate::{input, source_lines, tracing};
 
 /// Runs the command `why SYMBOL[+OFFSET]`.
 pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -82,6 +81,9 @@ fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutO
     let (mut count, mut accepted) = (0, 0);
     let mut checker = probe::Checker::new();
     for address in function.clone().step_by(4) {
+        if input::is_interrupted() {
+            return Ok(());
+        }
         let Some(word) = probe::instruction(address) else { break };
         let checked = checker.check(address);
         let offset = address - function.start;

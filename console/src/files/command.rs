@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
 
@@ -35,7 +36,8 @@ pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     let here = [String::new()];
     for path in if paths.is_empty() { &here[..] } else { &paths } {
         match tracefs::list(session, path) {
-            Ok(names) => names.iter().for_each(|name| println!("{name}")),
+            // ^C ends the list.
+            Ok(names) => _ = names.iter().try_for_each(|name| writeln!(Screen::default(), "{name}")),
             Err(errno) => {
                 session.is_refused = true;
                 println!("ls: cannot access '{path}': {errno}");
