@@ -73,12 +73,12 @@ impl Session {
 
     /// Reads lines from the UART and runs them, until `is_over` is true after a line.
     fn converse(&mut self, is_over: impl Fn(&Self) -> bool) {
-        let mut lost = input::lost();
         while !is_over(self) {
             let line = self.read_line();
             let now = input::lost();
+            let lost = now - mem::replace(&mut self.lost, now);
             match line {
-                _ if now != lost => self.refuse(&Failure::new(Lost(now - mem::replace(&mut lost, now)))),
+                _ if lost > 0 => self.refuse(&Failure::new(Lost(lost))),
                 Err(refusal) => self.refuse(&Failure::new(refusal)),
                 Ok(line) => self.answer(&line),
             }
@@ -102,6 +102,10 @@ impl Session {
         }
         if foreground.end() {
             println!("^C");
+            // ^C has discarded the line whose bytes were lost, unless something came after it.
+            if !input::is_available() {
+                self.lost = input::lost();
+            }
         } else if let Err(failure) = outcome {
             show(&failure, line);
         }

@@ -7,6 +7,7 @@ use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::Events;
 
+use crate::input;
 use crate::instances::Instances;
 use crate::line_editor::LineEditor;
 use crate::tracer::Tracing;
@@ -26,6 +27,8 @@ pub struct Session {
     /// The probes that `everything` registered on every instruction.
     pub(crate) everything: Vec<Kprobe>,
     pub(crate) editor: LineEditor,
+    /// The number of lost bytes of input that no line is refused for any more.
+    pub(crate) lost: u64,
     /// Whether a command runs this session as a nested console, until [`exit`](crate::dialog::exit).
     pub(crate) is_lent: bool,
     /// Whether the current line was refused by a command that has already shown why.
@@ -49,6 +52,7 @@ impl Session {
             instances: Instances::default(),
             everything: Vec::new(),
             editor: LineEditor::new(PROMPT),
+            lost: input::lost(),
             is_lent: false,
             is_refused: false,
             was_refused: false,
