@@ -27,7 +27,7 @@ const HEADER_PAGE: &str = "\
 \tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
 \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
 \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;
-\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;
+\tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;
 ";
 
 const HEADER_EVENT: &str = "\
@@ -89,7 +89,7 @@ fn is_left_out(session: &Session) -> Result<bool, Errno> {
     }
     // SAFETY: the callers print to the rings, where `ContextLayout` guarantees the offsets (see its # Safety).
     let cpu = unsafe { Context::cpu_here() };
-    Ok(session.events.recorded_cpus().is_some_and(|cpus| cpus & 1 << cpu == 0))
+    Ok(session.events.recorded_cpus().is_some_and(|cpus| cpus.checked_shr(cpu as u32).is_none_or(|cpus| cpus & 1 == 0)))
 }
 
 /// Shrinks the rings as far as possible: a ring has at least two pages.
@@ -244,8 +244,13 @@ fn all_cpus(session: &Session) -> u64 {
 
 pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
     let all = all_cpus(session);
+    let mask = session.events.recorded_cpus().unwrap_or(all);
     let digits = (64 - all.leading_zeros()).div_ceil(4) as usize;
-    Ok(writeln!(out, "{:0digits$x}", session.events.recorded_cpus().unwrap_or(all))?)
+    if let Some(upper) = digits.checked_sub(8).filter(|&upper| upper > 0) {
+        write!(out, "{:0upper$x},", mask >> 32)?;
+    }
+    let lower = digits.min(8);
+    Ok(writeln!(out, "{:0lower$x}", mask as u32)?)
 }
 
 /// Sets the recorded CPUs from a mask in Linux's format: hexadecimal, with commas between groups of digits.
