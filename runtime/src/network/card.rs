@@ -102,9 +102,9 @@ impl Card {
         // The store that asks for an interrupt must be visible before the device's progress is read (Virtio 1.2,
         // 2.7.13).
         fence(Ordering::SeqCst);
-        self.is_broken
-            || self.driver.poll_receive().is_some()
-            || self.free.is_empty() && self.driver.poll_transmit().is_some()
+        // A packet is not taken before there is room for its answer.
+        let is_done = if self.free.is_empty() { self.driver.poll_transmit() } else { self.driver.poll_receive() };
+        self.is_broken || is_done.is_some()
     }
 
     /// Takes the oldest received packet, if there is one: its buffer and its length in bytes. Returns an error if the
