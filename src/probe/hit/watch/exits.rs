@@ -4,8 +4,8 @@
 //! load-exclusive and its store-exclusive, or the store fails, every time. The sequence is executed without watchpoints
 //! instead, up to breakpoints at all of its exits.
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::insn::{Continuation, Exclusive, exclusive};
 
@@ -13,7 +13,8 @@ use crate::insn::{Continuation, Exclusive, exclusive};
 pub(super) const EXITS: usize = 8;
 /// The largest number of instructions that are looked at.
 const WORDS: usize = 48;
-/// A sequence ends after this many instructions: the architecture asks for less (B2.17.5: 128 bytes).
+/// An instruction that lies further than this many instructions behind the load-exclusive belongs to no sequence: the
+/// architecture asks for less (B2.17.5: 128 bytes).
 const LENGTH: u64 = 40;
 /// The largest distance from the load-exclusive, in bytes, at which an instruction is read. An instruction beyond
 /// belongs to no sequence: a word that no CPU executes may look like a branch to an address without memory.
@@ -69,7 +70,10 @@ impl Addresses<'_> {
 #[derive(Debug)]
 pub(super) struct Exits {
     exits: [AtomicU64; EXITS],
+    /// The exits at which the store-exclusive was executed.
     after_store: [AtomicU64; EXITS],
+    /// The number of these.
+    stores: AtomicUsize,
     words: [AtomicU64; WORDS],
 }
 
@@ -78,6 +82,7 @@ impl Exits {
         Self {
             exits: [const { AtomicU64::new(0) }; EXITS],
             after_store: [const { AtomicU64::new(0) }; EXITS],
+            stores: AtomicUsize::new(0),
             words: [const { AtomicU64::new(0) }; WORDS],
         }
     }
@@ -85,8 +90,9 @@ impl Exits {
     /// Finds the exits of the sequence that the load-exclusive at the virtual address `load` begins, and returns their
     /// number. `read` returns the instruction at an address.
     ///
-    /// Returns `None` if there are too many exits or instructions, or if an exit does not tell whether the
-    /// store-exclusive before it was executed.
+    /// Returns `None` if there are too many exits or instructions, if an exit does not tell whether the store-exclusive
+    /// before it was executed, or if there is a loop in front of the store: it could turn forever, with interrupts
+    /// masked.
     #[inline(always)]
     pub(super) fn find(&self, load: u64, read: impl Fn(u64) -> u32) -> Option<usize> {
         let mut exits = Addresses { room: &self.exits, count: 0 };
@@ -120,6 +126,10 @@ impl Exits {
                 words.add(at.wrapping_add(4))?;
             }
             if let Some(target) = target {
+                // A branch to an instruction before the load-exclusive leaves the sequence.
+                if target.wrapping_sub(load) <= at.wrapping_sub(load) {
+                    return None;
+                }
                 words.add(target)?;
             }
         }
@@ -131,7 +141,15 @@ impl Exits {
             exits.add(exit)?;
             stores += 1;
         }
+        self.stores.store(stores, Relaxed);
         Some(exits.count)
+    }
+
+    /// Returns whether the exit `address` follows a store-exclusive of the sequence that was found last, which has been
+    /// executed there.
+    #[inline(always)]
+    pub(super) fn is_after_store(&self, address: u64) -> bool {
+        Addresses { room: &self.after_store, count: self.stores.load(Relaxed) }.contains(address)
     }
 
     /// Returns the exit with this number, which is below the number that was found.
@@ -211,6 +229,18 @@ mod tests {
         let found = Exits::new();
         assert_eq!(found.find(0, read), Some(2));
         assert_eq!([found.get(0), found.get(1)], [Some(0x2004), Some(12)]);
+        assert_eq!([0x2004, 12, 0].map(|exit| found.is_after_store(exit)), [false, true, false]);
+    }
+
+    #[test]
+    fn a_loop_in_front_of_the_store_is_refused() {
+        // cbnz w8, 0; stlxr w9, w10, [x0]; cbnz w9, 0
+        assert_eq!(exits(&[LOAD, 0x35ff_ffe8, STORE, 0x35ff_ffa9, RET]), None);
+        // cbnz w8, 20; stlxr; cbnz w9, 0; ret; ldr w8, [x0]; cbnz w8, 20; b 0
+        let polls = [LOAD, 0x3500_0088, STORE, 0x35ff_ffa9, RET, 0xb940_0008, 0x35ff_ffe8, 0x17ff_fff9];
+        assert_eq!(exits(&polls), None);
+        // cbnz w8, to the instruction before the load-exclusive
+        assert_eq!(exits(&[LOAD, 0x35ff_ffc8, STORE, RET]), Some(vec![12, 0_u64.wrapping_sub(4)]));
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub(in crate::probe) struct WatchpointState {
     has_enabled: AtomicU64,
     /// The breakpoints that are set: a bit for each.
     breakpoints: AtomicU64,
+    /// The watchpoints that are loaded: a bit for each. Other registers may have another owner.
+    loaded: AtomicU64,
     /// The exits of the sequence that is executed.
     exits: Exits,
     counts: [[AtomicU64; 2]; MOST],
@@ -125,6 +127,7 @@ impl WatchpointState {
             attempted_at: AtomicU64::new(0),
             has_enabled: AtomicU64::new(0),
             breakpoints: AtomicU64::new(0),
+            loaded: AtomicU64::new(0),
             exits: Exits::new(),
             counts: [const { [const { AtomicU64::new(0) }; 2] }; MOST],
         }

@@ -112,12 +112,6 @@ impl Slot {
         self.state.load(Acquire) == ARMED && self.given_up_at.load(Relaxed) == 0
     }
 
-    /// Returns whether the slot has an owner. The registers of a slot that has none are not loaded from it.
-    #[inline(always)]
-    pub(super) fn is_taken(&self) -> bool {
-        self.state.load(Relaxed) != FREE
-    }
-
     /// Returns whether the registers of some CPU may be loaded from the slot.
     pub(super) fn is_armed(&self) -> bool {
         self.state.load(Acquire) == ARMED

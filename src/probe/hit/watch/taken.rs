@@ -181,7 +181,7 @@ fn follow(cpu: &Cpu, frame: &mut TrapFrame, access: &MemoryAccess) {
     cpu.watchpoints.mask(frame, IN_SEQUENCE);
     number = 0;
     while number < registers::watchpoints() {
-        if SLOTS.get(number).is_some_and(Slot::is_taken) {
+        if cpu.watchpoints.has_loaded(number) {
             registers::set_watchpoint(number, 0, 0);
         }
         number += 1;
@@ -205,12 +205,13 @@ fn give_up(cpu: &Cpu, begin: u64, access: &MemoryAccess) {
 #[inline(always)]
 fn left(cpu: &Cpu, frame: &mut TrapFrame) {
     let next = frame.pc;
-    let Some(Exclusive::Store { status }) = exclusive(instruction(next.wrapping_sub(4))) else {
+    if !cpu.watchpoints.exits.is_after_store(next) {
         if may_come_to_store(instruction(next)) {
             cpu.watchpoints.fail();
         }
         return;
-    };
+    }
+    let Some(Exclusive::Store { status }) = exclusive(instruction(next.wrapping_sub(4))) else { return };
     if frame.register(status) as u32 != 0 {
         return;
     }
@@ -281,8 +282,8 @@ fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
 #[inline(always)]
 fn instruction(pc: u64) -> u32 {
     let place: *const u32 = ptr::with_exposed_provenance(pc as usize & !3);
-    // SAFETY: the CPU executes the word, or a load-exclusive that is at most `exits::REACH` away: `on_each_cpu` of
-    // `Platform` says that this memory can be read.
+    // SAFETY: the CPU executes the word, or has executed it just before; or it lies at most `exits::REACH` from a
+    // load-exclusive that the CPU executes: `on_each_cpu` of `Platform` says that this memory can be read.
     unsafe { place.read_volatile() }
 }
 
@@ -305,12 +306,14 @@ fn load(cpu: &Cpu) {
             let value = slot.value.load(Relaxed);
             if has_register {
                 registers::set_watchpoint(number, value, control);
+                cpu.watchpoints.set_loaded(number, true);
             }
             if !has_register || registers::watchpoint(number) != (value, control) {
                 HAS_FAILED.store(true, Relaxed);
             }
-        } else if has_register && slot.is_taken() {
+        } else if has_register && cpu.watchpoints.has_loaded(number) {
             registers::set_watchpoint(number, 0, 0);
+            cpu.watchpoints.set_loaded(number, false);
         }
         number += 1;
     }
@@ -368,6 +371,18 @@ impl WatchpointState {
             number += 1;
         }
         self.breakpoints.store(0, Relaxed);
+    }
+
+    /// Returns whether the watchpoint with this number is loaded.
+    #[inline(always)]
+    fn has_loaded(&self, number: usize) -> bool {
+        self.loaded.load(Relaxed) >> number & 1 != 0
+    }
+
+    #[inline(always)]
+    fn set_loaded(&self, number: usize, is_loaded: bool) {
+        let others = self.loaded.load(Relaxed) & !(1 << number);
+        self.loaded.store(others | u64::from(is_loaded) << number, Relaxed);
     }
 
     /// Counts an attempt of a sequence that the watchpoints have kept from storing.
