@@ -396,6 +396,18 @@ impl Plan {
     }
 }
 
+/// Returns the registers that the code of this task that was interrupted with the registers in `frame` would have
+/// without probes: see [`probe::recover`].
+#[must_use]
+pub fn recovered(frame: &TrapFrame) -> TrapFrame {
+    let mut frame = *frame;
+    // SAFETY: `recover` passes only addresses of words that the interrupted code has stored on its stack.
+    let read = |address| unsafe { nofault::read::<u64>(address) }.ok();
+    // SAFETY: the current task is the one that was interrupted on this CPU, so it owns `calls` and runs on this CPU.
+    unsafe { probe::recover(&mut frame, &task::current_task().calls, read) };
+    frame
+}
+
 /// Handles the interrupt of the timer or of the counters in the code whose registers are in `frame`.
 fn take(frame: &TrapFrame) {
     // SAFETY: the pointer is null, or `Sampler::start` has stored it from a box. Before the plan is freed, the drop of
@@ -403,12 +415,7 @@ fn take(frame: &TrapFrame) {
     let Some(plan) = (unsafe { PLAN.load(Ordering::Acquire).as_ref() }) else { return };
     let cpu = task::current_cpu();
     let begin = fast::counter();
-    let mut frame = *frame;
-    // SAFETY: `recover` passes only addresses of words that the interrupted code has stored on its stack.
-    let read = |address| unsafe { nofault::read::<u64>(address) }.ok();
-    // SAFETY: the current task is the one that was interrupted on this CPU, so it owns `calls` and runs on this CPU.
-    unsafe { probe::recover(&mut frame, &task::current_task().calls, read) };
-    if !plan.sample(cpu, begin, &frame) {
+    if !plan.sample(cpu, begin, &recovered(frame)) {
         // The timer stays disarmed, and the counters paused.
         return;
     }

@@ -34,8 +34,9 @@ pub fn origin(address: usize) -> Option<usize> {
 /// only a branch left to do, or has begun to write x29 or x30, the frame shows the state after it. In a trampoline, the
 /// frame shows the caller, after the return. The other registers are those of the probed code, at a point where it
 /// could also be interrupted without probes. There are two exceptions: a register that the probed instruction is about
-/// to write may be written already, and the registers that a [compiled](super::Mode::Compiled) probe changes may have
-/// other values, which the probed code does not need.
+/// to write may be written already; and the registers that a [compiled](super::Mode::Compiled) or a
+/// [lean](super::Mode::Lean) probe changes, or code at a return, may have other values, which the probed code does not
+/// need.
 ///
 /// `read` returns the doubleword at a virtual address of the stack; `None` if it cannot be read.
 ///
@@ -99,6 +100,11 @@ unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) 
             word(TrapFrame::PC)?
         }
         None => {
+            // The trampoline stores x20, and has the masks in it before interrupts are masked.
+            if pc > trampoline::kretprobe_address() as usize + 4 && trampoline::entering().contains(&pc) {
+                const STORED_X20: u64 = 8 * 20;
+                found.x[20] = read(frame.sp.wrapping_add(STORED_X20))?;
+            }
             found.sp = unwind::entered_with(pc, frame.sp);
             trampoline::kretprobe_address()
         }

@@ -1,5 +1,5 @@
 //! Backtraces of code that is interrupted at any of its instructions, in slots, in stubs and in the trampoline are the
-//! same as without probes.
+//! same as without probes, and so are the registers that functions preserve.
 //!
 //! The CPU steps through functions of the fixtures. Code that it executes with debug exceptions masked cannot be
 //! interrupted either.
@@ -7,8 +7,8 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::mem;
 use core::ops::Range;
+use core::{array, mem};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::encode::compute::Branch;
@@ -17,7 +17,7 @@ use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe};
 use kprobes_console::symbol;
 use runtime::memory::layout;
 use runtime::sync::IrqLock;
-use runtime::{backtrace, println};
+use runtime::{backtrace, println, sampling};
 
 use crate::fixture::{self, Fixture};
 use crate::{step, test};
@@ -44,12 +44,18 @@ pub const PROGRAMS: [(Fixture, u64); 15] = [
 /// The number of addresses of a backtrace that are compared.
 pub const DEPTH: usize = 24;
 
-/// The backtrace before an instruction.
+/// The state before an instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Sample([usize; DEPTH]);
+struct Sample {
+    backtrace: [usize; DEPTH],
+    /// Which of x19 to x28 are as before the first instruction.
+    are_preserved: [bool; 10],
+}
 
 struct Samples {
     all: Vec<Sample>,
+    /// x19 to x28 before the first instruction.
+    before: Option<[u64; 10]>,
     /// The addresses of the instructions.
     places: Vec<usize>,
 }
@@ -57,24 +63,28 @@ struct Samples {
 /// The maximum number of samples: more than the instructions of any program with its probes.
 const ROOM: usize = 4096;
 
-static SAMPLES: IrqLock<Samples> = IrqLock::new(Samples { all: Vec::new(), places: Vec::new() });
+static SAMPLES: IrqLock<Samples> = IrqLock::new(Samples { all: Vec::new(), before: None, places: Vec::new() });
 
 fn sample(frame: &mut TrapFrame) {
-    let mut addresses = [0; DEPTH];
-    for (place, address) in addresses.iter_mut().zip(backtrace::of_frame(frame).addresses()) {
+    let mut backtrace = [0; DEPTH];
+    for (place, address) in backtrace.iter_mut().zip(backtrace::of_frame(frame).addresses()) {
         *place = address;
     }
+    let recovered = sampling::recovered(frame);
+    let preserved: [u64; 10] = array::from_fn(|number| recovered.x[19 + number]);
     let mut samples = SAMPLES.lock();
+    let before = *samples.before.get_or_insert(preserved);
+    let are_preserved = array::from_fn(|number| preserved[number] == before[number]);
     // The stepped code may hold the lock of the heap, so nothing may be allocated.
     assert!(samples.all.len() < ROOM);
-    samples.all.push(Sample(addresses));
+    samples.all.push(Sample { backtrace, are_preserved });
     samples.places.push(frame.pc as usize);
 }
 
 fn step_through((function, argument): (Fixture, u64)) -> Samples {
-    *SAMPLES.lock() = Samples { all: Vec::with_capacity(ROOM), places: Vec::with_capacity(ROOM) };
+    *SAMPLES.lock() = Samples { all: Vec::with_capacity(ROOM), before: None, places: Vec::with_capacity(ROOM) };
     step::run(sample, || function.call(argument));
-    mem::replace(&mut SAMPLES.lock(), Samples { all: Vec::new(), places: Vec::new() })
+    mem::replace(&mut SAMPLES.lock(), Samples { all: Vec::new(), before: None, places: Vec::new() })
 }
 
 /// A probe of any kind.
@@ -276,16 +286,17 @@ test!(
             let probes = register();
             let mut stub_words = BTreeSet::new();
             for (number, program) in PROGRAMS.into_iter().enumerate() {
-                let Samples { all, places: at } = step_through(program);
+                let Samples { all, places: at, .. } = step_through(program);
                 let Some(expected) = without.get(number) else {
                     without.push(all);
                     continue;
                 };
-                if let Some((number, Sample(addresses))) = first_difference(expected, &all) {
-                    let end = addresses.iter().position(|&address| address == 0).unwrap_or(DEPTH);
-                    for &address in &addresses[..end] {
+                if let Some((number, Sample { backtrace, are_preserved })) = first_difference(expected, &all) {
+                    let end = backtrace.iter().position(|&address| address == 0).unwrap_or(DEPTH);
+                    for &address in &backtrace[..end] {
                         println!("{address:#x} {}", symbol::Symbolic(address));
                     }
+                    println!("{are_preserved:?}");
                     panic!("{kind}: at {:#x}, {}", at[number], symbol::Symbolic(program.0.address()));
                 }
                 stub_words.extend(at.iter().filter(|at| !layout::text().contains(at)).map(|at| at / 4 % 16));
