@@ -108,7 +108,8 @@ impl Cached {
                 let now = slot.get(number).map_or(0, |word| word.load(Relaxed));
                 now.wrapping_sub(before.get(number).map_or(0, |word| word.load(Relaxed)))
             };
-            if since(0) != 0 || is_kept.load(Relaxed) != 0 {
+            // A stub that is interrupted between its additions may have changed either word alone.
+            if (0..slot.len()).any(|number| since(number) != 0) || is_kept.load(Relaxed) != 0 {
                 let value = since(usize::from(self.layout == Layout::Sum));
                 fallible::extend(rows, [key.load(Relaxed), value])?;
             }
@@ -194,6 +195,18 @@ mod tests {
         assert_eq!(read(&cached), [[0; 2]; 0]);
         assert!(add(&cached, 1, 9, 3));
         assert_eq!(read(&cached), [[9, 3]]);
+    }
+
+    #[test]
+    fn an_addition_that_comes_after_a_clear_is_shown() {
+        let cached = Cached::new(&map(Aggregate::Sum { signed: false }), 1).unwrap().unwrap();
+        assert!(add(&cached, 0, 9, 5));
+        let slot = (9_u64.wrapping_mul(MIX) >> SHIFT) as usize * Cached::words(cached.layout);
+        let words = &cached.per_cpu[0].slots[slot..];
+        words[1].fetch_add(1, Relaxed);
+        cached.clear(false);
+        words[2].fetch_add(7, Relaxed);
+        assert_eq!(read(&cached), [[9, 7]]);
     }
 
     #[test]
