@@ -181,6 +181,10 @@ fn skip_to_macro(cursor: &mut Cursor<'_>) -> Result<bool, Error> {
             "config" => {
                 *cursor = ahead;
                 expect(cursor, "=")?;
+                skip_block(cursor)?;
+                cursor.skip_blank()?;
+                cursor.position += usize::from(cursor.rest().starts_with(';'));
+                continue;
             }
             "let" => {
                 while !matches!(cursor.token()?.0, Token::Sign(";") | Token::End) {}

@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 use super::expression::target;
 use super::parser::Parser;
 use super::token::Token;
-use super::tree::{Expression, ExpressionForm, LoopRange, Operator, Spanned, Statement, StatementForm};
+use super::tree::{
+    Expression, ExpressionForm, LoopRange, Operator, Spanned, Statement, StatementForm, TypeForm, TypeName,
+};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
@@ -36,14 +38,12 @@ impl Parser<'_> {
     /// Moves past the `;` after `statement`, if it needs one. Its block begins at `open`.
     #[inline(never)]
     fn end(&mut self, statement: &Statement, open: Span) -> Result<(), Error> {
+        let ends_in_brace = self.last.of(self.cursor.text) == "}";
         let is_block = match &statement.node {
-            StatementForm::If { .. }
-            | StatementForm::Unroll { .. }
-            | StatementForm::While { .. }
-            | StatementForm::For { .. } => true,
-            StatementForm::Do(value) if let ExpressionForm::Block { .. } = *value.form => {
-                self.last.of(self.cursor.text) == "}"
-            }
+            StatementForm::Unroll { .. } | StatementForm::While { .. } | StatementForm::For { .. } => true,
+            StatementForm::Do(value) => matches!(*value.form, ExpressionForm::Block { .. }) && ends_in_brace,
+            // It may be `c ? a : b`.
+            StatementForm::If { .. } => ends_in_brace,
             _ => false,
         };
         match self.token {
@@ -162,11 +162,25 @@ impl Parser<'_> {
             let span = start.to(self.last);
             let operand = match value {
                 Some(value) => value,
-                None => Expression::new(ExpressionForm::Integer(0), span)?,
+                None => self.zero(&to, start, span)?,
             };
             value = Some(self.node(ExpressionForm::Cast { to, operand }, start)?);
         }
         Ok(StatementForm::Let { name, value })
+    }
+
+    /// Returns the value of a variable of the type `to` that is declared without a value.
+    fn zero(&mut self, to: &TypeForm, start: Span, span: Span) -> Result<Expression, Error> {
+        let zero = Expression::new(ExpressionForm::Integer(0), span)?;
+        let TypeForm::Array { element, count: Some(count) } = to else { return Ok(zero) };
+        match u64::from(element.bits).saturating_mul(*count) {
+            // An array is cast from an integer of its size.
+            bits @ (8 | 16 | 32) => {
+                let to = TypeForm::Named(TypeName { signed: false, bits: bits as u8, pointer: false });
+                self.node(ExpressionForm::Cast { to, operand: zero }, start)
+            }
+            _ => Ok(zero),
+        }
     }
 
     fn condition(&mut self) -> Result<StatementForm, Error> {

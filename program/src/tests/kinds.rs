@@ -352,6 +352,7 @@ fn integers_are_cast_to_arrays_and_back() {
             "$a = (u8[2])(u16)513; @x[$a] = 1; @x[$a]++; print(has_key(@x, $a)); @y[$a, 3] = @x[(u8[2])(u16)513];",
             "1\n@x[[1, 2]]: 2\n@y[[1, 2], 3]: 2\n",
         ),
+        ("let $x: u8[2]; print($x); let $y: u32[2]; print($y);", "[0, 0]\n[0, 0]\n"),
         ("@x[(u8[4])(u32)arg0] = 1; delete(@x, (u8[4])(u32)arg0);", ""),
         ("$a = (uint64[1])arg0; print($a); $b = (int64[])arg1; print((uint64)$a + 1);", "[3]\n4\n"),
         (
