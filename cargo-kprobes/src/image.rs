@@ -244,8 +244,8 @@ pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
     write_file(bytes, out, None)
 }
 
-/// Writes a file as [`write_bytes()`] does. It appears with these permissions; if they are `None`, with those of any new
-/// file.
+/// Writes a file as [`write_bytes()`] does. It appears with these permissions; if they are `None`, with those of any
+/// new file.
 fn write_file(bytes: &[u8], out: &Path, permissions: Option<Permissions>) -> Result<()> {
     let mut unfinished = out.as_os_str().to_owned();
     unfinished.push(format!(".{}", process::id()));

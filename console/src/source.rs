@@ -36,6 +36,9 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
     let signature = |start| types::function(start).and_then(|function| function.declaration());
     for function in symbol::meant(&wanted) {
         is_known = true;
+        if input::is_interrupted() {
+            return Ok(());
+        }
         println!("{}:", symbol::path(&function).map_err(Failure::new)?);
         let within = function.address..function.address + function.size;
         let rows = statements().filter(|row| within.contains(&row.address));

@@ -396,8 +396,8 @@ impl Plan {
     }
 }
 
-/// Returns the registers that the code of this task that was interrupted with the registers in `frame` would have
-/// without probes: see [`probe::recover`].
+/// Returns the registers in `frame` as they would be without probes ([`probe::recover`]). They are those of the
+/// interrupted code of the current task.
 #[must_use]
 pub fn recovered(frame: &TrapFrame) -> TrapFrame {
     let mut frame = *frame;

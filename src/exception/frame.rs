@@ -21,8 +21,8 @@ pub struct TrapFrame {
     /// The address of the interrupted instruction, at which execution resumes (ELR_EL1).
     pub pc: u64,
     /// The processor state in the layout of SPSR_EL1 (Arm ARM, C5.2.19). Where a branch led to the probe's stub, or a
-    /// function has returned to the trampoline, it holds only the condition flags, the interrupt masks and a mode, which
-    /// is EL1h also at EL2.
+    /// function has returned to the trampoline, it holds only the condition flags, the interrupt masks and a mode,
+    /// which is EL1h also at EL2.
     pub pstate: u64,
     /// Not 0 if a handler may have changed any of the fields above. For the engine. It follows `pstate`, because the
     /// assembly loads both together.

@@ -34,8 +34,8 @@ pub fn origin(address: usize) -> Option<usize> {
 /// only a branch left to do, or has begun to write x29 or x30, the frame shows the state after it. In a trampoline, the
 /// frame shows the caller, after the return. The other registers are those of the probed code, at a point where it
 /// could also be interrupted without probes. There are two exceptions: a register that the probed instruction is about
-/// to write may be written already; and the registers that a [compiled](super::Mode::Compiled) or a
-/// [lean](super::Mode::Lean) probe changes, or code at a return, may have other values, which the probed code does not
+/// to write may be written already; and the registers that a [compiled](super::Mode::Compiled) or
+/// [lean](super::Mode::Lean) probe, or code at a return, changes may have other values, which the probed code does not
 /// need.
 ///
 /// `read` returns the doubleword at a virtual address of the stack; `None` if it cannot be read.

@@ -151,8 +151,8 @@ impl Registration {
 
 impl Registration {
     /// Disables this probe and enables `after`. If both are on the same instruction, this is one step: each hit belongs
-    /// to one of the two. (If `after` needs more at a hit than this probe, as one with a post-handler or an entry
-    /// handler may, hits that have begun meanwhile belong to neither.) Otherwise `after` is enabled first. When this
+    /// to one of the two. Hits under way may belong to neither if `after` needs more than this probe does, as a
+    /// post-handler or an entry handler. If they are on different instructions, `after` is enabled first. When this
     /// returns, no handler of this probe is running.
     ///
     /// # Errors

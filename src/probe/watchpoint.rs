@@ -226,8 +226,8 @@ impl Watchpoint {
     /// store-exclusive has more exits than the CPU has breakpoints, the watchpoint is [given up](Self::given_up_at). It
     /// is also given up if a call, a return or a system instruction in the sequence has kept it from storing many times
     /// in a row; and if a loop that compares has not stored as often, and executes no CLREX then (code of LLVM does,
-    /// except at opt-level 0). It is given up at once if there is a loop between the two, as in a lock that waits by
-    /// load-exclusives, or polls without YIELD or WFE.
+    /// except at opt-level 0). It is given up at once if a branch between the load-exclusive and the store-exclusive
+    /// leads back, as in a lock that waits by load-exclusives, or polls without YIELD or WFE.
     pub fn at(address: usize, length: usize, handler: WatchHandler) -> WatchpointBuilder {
         WatchpointBuilder { address, length, loads: false, stores: false, handler, data: 0 }
     }

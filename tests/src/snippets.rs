@@ -145,12 +145,14 @@ test!(
 );
 
 test!(
-    fn hundreds_of_functions_each_collect_in_their_stub() {
+    depends(cpus),
+    fn hundreds_of_functions_collect_in_their_stubs() {
         // 402 words for each function.
         let program = RunningProgram::start("kprobe:core::* { @[func] = lhist(arg0, 0, 400, 1); }").unwrap();
         assert!(program.probes() >= 100, "{} probes", program.probes());
         let listed = probe::list().expect("there is memory");
-        assert!(listed.iter().any(|listed| listed.mode == Some(Mode::Compiled)), "no stub collects");
+        let compiled = listed.iter().filter(|listed| listed.mode == Some(Mode::Compiled)).count();
+        assert!(compiled >= 50, "{compiled} of {} stubs collect", program.probes());
         drop(finished(program));
     }
 );

@@ -60,10 +60,14 @@ struct Samples {
     places: Vec<usize>,
 }
 
+impl Samples {
+    const NONE: Self = Self { all: Vec::new(), before: None, places: Vec::new() };
+}
+
 /// The maximum number of samples: more than the instructions of any program with its probes.
 const ROOM: usize = 4096;
 
-static SAMPLES: IrqLock<Samples> = IrqLock::new(Samples { all: Vec::new(), before: None, places: Vec::new() });
+static SAMPLES: IrqLock<Samples> = IrqLock::new(Samples::NONE);
 
 fn sample(frame: &mut TrapFrame) {
     let mut backtrace = [0; DEPTH];
@@ -84,7 +88,7 @@ fn sample(frame: &mut TrapFrame) {
 fn step_through((function, argument): (Fixture, u64)) -> Samples {
     *SAMPLES.lock() = Samples { all: Vec::with_capacity(ROOM), before: None, places: Vec::with_capacity(ROOM) };
     step::run(sample, || function.call(argument));
-    mem::replace(&mut SAMPLES.lock(), Samples { all: Vec::new(), before: None, places: Vec::new() })
+    mem::replace(&mut SAMPLES.lock(), Samples::NONE)
 }
 
 /// A probe of any kind.
@@ -237,7 +241,7 @@ pub const KINDS: [ProbeKind; 20] = [
     ),
 ];
 
-/// Returns the first backtrace in `found` that does not follow its predecessor in `expected`.
+/// Returns the first sample in `found` that does not follow its predecessor in `expected`.
 fn first_difference<'a>(expected: &[Sample], found: &'a [Sample]) -> Option<(usize, &'a Sample)> {
     let mut rest = expected;
     found.iter().enumerate().find(|&(_, sample)| match rest.iter().position(|expected| expected == sample) {
@@ -279,7 +283,7 @@ fn interruptible() -> Vec<usize> {
 test!(
     depends(core),
     fn backtraces_at_every_instruction_are_those_without_probes() {
-        // The backtraces without probes, for each program. All programs are called from one call site.
+        // The samples without probes, for each program. All programs are called from one call site.
         let mut without: Vec<Vec<Sample>> = Vec::new();
         let mut places = BTreeSet::new();
         for (kind, register, words) in KINDS {

@@ -104,7 +104,7 @@ pub enum Ending {
     Done,
     /// The program has asked for this exit status, which is not 0.
     Exited(u8),
-    /// An event or the program was refused, so nothing is recorded.
+    /// An event or the program was refused, so no file is written.
     Refused,
     /// The command was refused.
     Failed,

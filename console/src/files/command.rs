@@ -37,7 +37,11 @@ pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     for path in if paths.is_empty() { &here[..] } else { &paths } {
         match tracefs::list(session, path) {
             // ^C ends the list.
-            Ok(names) => _ = names.iter().try_for_each(|name| writeln!(Screen::default(), "{name}")),
+            Ok(names) => {
+                if names.iter().try_for_each(|name| writeln!(Screen::default(), "{name}")).is_err() {
+                    return Ok(());
+                }
+            }
             Err(errno) => {
                 session.is_refused = true;
                 println!("ls: cannot access '{path}': {errno}");

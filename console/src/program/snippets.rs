@@ -66,7 +66,7 @@ impl Snippets {
     /// There is no memory for the words in which they collect.
     pub fn of(shared: &mut Shared, places: &[ResolvedPlace]) -> Result<Self, OutOfMemory> {
         let (mut clauses, mut keys, mut insertions) = (Vec::new(), Vec::new(), Vec::new());
-        // The words of all clauses together.
+        // The bytes that are left for the words of all clauses.
         let mut room = host::memory_to_spare() / 8;
         for (clause, at) in (0..shared.program.code.routines.len()).flat_map(|clause| BOTH.map(|at| (clause, at))) {
             let count = places.iter().filter(|place| place.clause == clause && place.way.at() == Some(at)).count();
@@ -75,7 +75,9 @@ impl Snippets {
             // places.
             let snippet = snippet.filter(|(_, key)| {
                 let words = key.as_ref().map_or(0, |key| Store::fixed_words(&shared.program.code, key.map));
-                let bytes = count * words * CpuWords::bytes() / CpuWords::COUNT;
+                // The words of a key lie in one block.
+                let blocks = CpuWords::COUNT.checked_div(words).map_or(0, |keys| count.div_ceil(keys.max(1)));
+                let bytes = blocks * CpuWords::bytes();
                 let fits = bytes <= room;
                 room -= if fits { bytes } else { 0 };
                 fits

@@ -227,6 +227,7 @@ fn a_block_is_a_value_with_statements_before_it() {
         "BEGIN { $a = { print(1); }; }\n             ^^^^^^^^^^^^^\nthis has no value: use it as a statement"
     );
     assert!(refused("BEGIN { $a = { let $b = 1; $b }; print($b); }").ends_with("not set yet in this block"));
+    assert!(refused("BEGIN { 1 ? print(1) : print(2) print(3); }").ends_with("a `;` is expected here"));
 }
 
 #[test]

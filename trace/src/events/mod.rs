@@ -274,7 +274,7 @@ impl<P: RegisteredProbe> Events<P> {
         Ok(())
     }
 
-    /// Enables the event of the probe that was defined last, or the synthetic event that was.
+    /// Enables the event that was defined last: that of a probe, or a synthetic one.
     ///
     /// # Errors
     ///

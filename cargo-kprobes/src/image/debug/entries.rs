@@ -143,7 +143,8 @@ impl<'a> Entries<'a> {
     fn read_unit(&mut self, dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>, files: &mut Files) -> gimli::Result<()> {
         let mut numbers = UnitFiles::default();
         let mut cursor = unit.entries();
-        // The needed entries around this one, with their depths. `None` for entries around which nothing is needed.
+        // The entries around this one, with their depths. `None` for those that are not needed: what is in them has no
+        // parent.
         let mut around: Vec<(isize, Option<Index>)> = Vec::new();
         while let Some(entry) = cursor.next_dfs()? {
             while around.last().is_some_and(|&(depth, _)| depth >= entry.depth()) {

@@ -13,7 +13,7 @@ use crate::insn::{Continuation, Exclusive, exclusive};
 pub(super) const EXITS: usize = 8;
 /// The largest number of instructions that are looked at.
 const WORDS: usize = 48;
-/// An instruction that lies further than this many instructions behind the load-exclusive belongs to no sequence: the
+/// An instruction that lies further than this many instructions after the load-exclusive belongs to no sequence: the
 /// architecture asks for less (B2.17.5: 128 bytes).
 const LENGTH: u64 = 40;
 /// The largest distance from the load-exclusive, in bytes, at which an instruction is read. An instruction beyond
@@ -91,8 +91,9 @@ impl Exits {
     /// number. `read` returns the instruction at an address.
     ///
     /// Returns `None` if there are too many exits or instructions, if an exit does not tell whether the store-exclusive
-    /// before it was executed, or if there is a loop in front of the store: it could turn forever, with interrupts
-    /// masked.
+    /// before it was executed, or if a branch before the store leads back, to the load-exclusive or after it: such a
+    /// loop could turn forever, with interrupts masked. A block that only lies after the code it belongs to looks the
+    /// same.
     #[inline(always)]
     pub(super) fn find(&self, load: u64, read: impl Fn(u64) -> u32) -> Option<usize> {
         let mut exits = Addresses { room: &self.exits, count: 0 };
@@ -126,7 +127,7 @@ impl Exits {
                 words.add(at.wrapping_add(4))?;
             }
             if let Some(target) = target {
-                // A branch to an instruction before the load-exclusive leaves the sequence.
+                // A branch to before the load-exclusive leaves the sequence.
                 if target.wrapping_sub(load) <= at.wrapping_sub(load) {
                     return None;
                 }

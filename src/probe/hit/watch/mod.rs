@@ -12,7 +12,8 @@
 //! CPU watches loads, too, until a store-exclusive has succeeded: the next attempt begins at the load.
 //!
 //! A sequence may be left before its store, as by a call. Then the breakpoint clears the monitor, and the store fails.
-//! After some such attempts in a row, the watchpoints are given up, because the loop might never end.
+//! After some such attempts in a row, the watchpoints are given up, because the loop might never end. They are given up
+//! at once if a branch in the sequence leads back: it could turn forever, with interrupts masked.
 //!
 //! PSTATE.D masks all of this: while a hit or an exception is handled, accesses are not seen.
 

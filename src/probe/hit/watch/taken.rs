@@ -287,7 +287,8 @@ fn instruction(pc: u64) -> u32 {
     unsafe { place.read_volatile() }
 }
 
-/// Loads the registers of this CPU from the slots that have an owner, with debug exceptions masked. If breakpoints and
+/// Loads the registers of this CPU from the slots that watch, and clears those that it had loaded from others, with
+/// debug exceptions masked. If breakpoints and
 /// watchpoints were disabled, nothing else uses the registers, and they are cleared first.
 #[inline(always)]
 fn load(cpu: &Cpu) {
