@@ -1,8 +1,8 @@
 //! The services that a kernel provides to the console.
 //!
 //! Two functions are required: one to read and one to write. All others have defaults, which fit a kernel without
-//! tasks, whose CPUs all run, and with `kprobes-tables.x` in its linker script. The trace layer finds what it loads at every hit
-//! through a trait of its own, [`kprobes_trace::context::ContextLayout`].
+//! tasks, whose CPUs all run, and with `kprobes-tables.x` in its linker script. The trace layer finds what it loads at
+//! every hit through a trait of its own, [`kprobes_trace::context::ContextLayout`].
 
 use alloc::boxed::Box;
 use core::fmt;
