@@ -288,8 +288,8 @@ fn instruction(pc: u64) -> u32 {
 }
 
 /// Loads the registers of this CPU from the slots that watch, and clears those that it had loaded from others, with
-/// debug exceptions masked. If breakpoints and
-/// watchpoints were disabled, nothing else uses the registers, and they are cleared first.
+/// debug exceptions masked. If breakpoints and watchpoints were disabled, nothing else uses the registers, and they are
+/// cleared first.
 #[inline(always)]
 fn load(cpu: &Cpu) {
     let is_wide = cpu.watchpoints.is_wide.load(Relaxed) != 0;
