@@ -95,7 +95,7 @@ pub(crate) fn option(text: &str) -> Option<(&str, &str)> {
         let length = match c {
             '"' => string_length(rest).unwrap_or(rest.len()),
             '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+            '/' if rest.starts_with("/*") => comment_length(rest).unwrap_or(rest.len()),
             '-' if follows_blank
                 && let Some(command) = rest.strip_prefix("-c")
                 && (command.is_empty() || command.starts_with(char::is_whitespace)) =>
@@ -150,7 +150,7 @@ pub(crate) fn is_unfinished(text: &str, is_program: bool) -> bool {
         let length = match c {
             '\'' if begins_word => rest.get(1..).and_then(|inner| inner.find('\'')).map(|end| end + 2),
             '"' if begins_word || is_program => string_length(rest),
-            '/' if is_program && rest.starts_with("/*") => rest.find("*/").map(|end| end + 2),
+            '/' if is_program && rest.starts_with("/*") => comment_length(rest),
             '/' if is_program && rest.starts_with("//") => Some(rest.find('\n').unwrap_or(rest.len())),
             '\\' if !is_program => Some(1 + rest.chars().nth(1).map_or(0, char::len_utf8)),
             _ => Some(c.len_utf8()),
@@ -165,6 +165,11 @@ pub(crate) fn is_unfinished(text: &str, is_program: bool) -> bool {
         rest = behind;
     }
     depth > 0
+}
+
+/// Returns the length of the comment `/* … */` at the start of `text`, in bytes; `None` if it is not closed.
+fn comment_length(text: &str) -> Option<usize> {
+    text.strip_prefix("/*")?.find("*/").map(|end| end + 4)
 }
 
 /// Returns the length of the string at the start of `text` with its quotes, in bytes; `None` if it is not closed.
@@ -212,6 +217,7 @@ mod tests {
                 Some(r#"echo "a -c b""#),
             ),
             ("kprobe:f { /* -c */ } -c run", "kprobe:f { /* -c */ }", Some("run")),
+            ("kprobe:f { /*/ -c */ } -c run", "kprobe:f { /*/ -c */ }", Some("run")),
             ("kprobe:f { } // x -c run", "kprobe:f { } // x -c run", None),
             ("kprobe:f { } /* // */ -c run", "kprobe:f { } /* // */", Some("run")),
             (r#"kprobe:f { printf("//"); } -c run"#, r#"kprobe:f { printf("//"); }"#, Some("run")),
