@@ -113,6 +113,8 @@ pub struct Model {
     pub probes: u64,
     pub functions: PageRows,
     pub tasks: PageRows,
+    /// The names of the tasks that are known, by the tasks' numbers.
+    names: BTreeMap<String, String>,
     pub cpus: PageRows,
     pub callers: PageRows,
     pub histogram: Vec<Bucket>,
@@ -194,18 +196,18 @@ impl Model {
         }
         self.functions.add(printed, is_cut, seconds, self.intervals);
 
-        let names: BTreeMap<_, _> =
-            names.iter().filter_map(|(tid, name)| Some((tid.as_str(), name.as_str()?))).collect();
+        // A task is among them only if it was switched out in this interval. It keeps its name in later ones.
         for (tid, name) in &names {
-            // The name of a task becomes known when the task is switched out.
-            if let Some(row) = self.tasks.rows.remove(&task(tid, None)) {
+            let Some(name) = name.as_str() else { continue };
+            let before = self.names.insert(tid.clone(), name.into());
+            if let Some(row) = self.tasks.rows.remove(&task(tid, before.as_deref())) {
                 self.tasks.rows.insert(task(tid, Some(name)), row);
             }
         }
         let (mut tasks, mut cpus) = (BTreeMap::new(), BTreeMap::new());
         for (key, hits) in &places {
             let (cpu, tid) = key.split_once(',').unwrap_or((key, ""));
-            *tasks.entry(task(tid, names.get(tid).copied())).or_default() += number(hits);
+            *tasks.entry(task(tid, self.names.get(tid).map(String::as_str))).or_default() += number(hits);
             *cpus.entry(format!("CPU {cpu}")).or_default() += number(hits);
         }
         let callers_are_cut = callers.len() >= ROWS;
@@ -372,6 +374,11 @@ pub mod tests {
         };
         assert_eq!(rows(&model.tasks), [("? (8)".into(), Some(0.0), 7), ("sha256/0 (7)".into(), Some(1.5), 14)]);
         assert_eq!(rows(&model.cpus), [("CPU 0".into(), Some(1.5), 8), ("CPU 1".into(), Some(0.0), 13)]);
+        // A task that was not switched out since, and one that has another name.
+        let names = r#"{"type": "map", "data": {"@n": {"8": "idle/1"}}}"#;
+        feed(&mut model, &interval(4_000, &[], &[places, names]));
+        feed(&mut model, &interval(5_000, &[], &[places, &names.replace("idle/1", "shell")]));
+        assert_eq!(rows(&model.tasks), [("sha256/0 (7)".into(), Some(0.0), 14), ("shell (8)".into(), Some(0.0), 7)]);
     }
 
     #[test]
