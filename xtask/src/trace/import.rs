@@ -98,14 +98,19 @@ fn skip_blank(text: &str, mut at: usize) -> usize {
         let length = match rest.chars().next() {
             Some(c) if c.is_whitespace() => c.len_utf8(),
             Some('/') if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-            Some('/') if rest.starts_with("/*") => match rest.find("*/") {
-                Some(end) => end + 2,
+            Some('/') => match closed_comment(rest) {
+                Some(length) => length,
                 None => return at,
             },
             _ => return at,
         };
         at += length;
     }
+}
+
+/// Returns the length of the comment `/* … */` at the start of `text`. `None` if there is none, or if it is not closed.
+pub fn closed_comment(text: &str) -> Option<usize> {
+    text.strip_prefix("/*")?.find("*/").map(|end| end + 4)
 }
 
 /// Returns the files that `path` means in a file of `directory`, sorted by their names.
@@ -171,6 +176,8 @@ mod tests {
         for text in ["BEGIN { import \"a\"; }", "", "imports:f { }", "import:f { }", "/* import \"a\";", "config { }"] {
             assert_eq!(prologue(text), Ok(Prologue::default()), "{text}");
         }
+        let commented = "/*/ import \"a\"; */import \"b\";";
+        assert_eq!(prologue(commented).unwrap().imports[0].path, "b", "a comment ends after its beginning");
     }
 
     #[test]

@@ -133,10 +133,10 @@ impl Source {
                     self.put(" ", number, at);
                 }
                 '/' if rest.starts_with("/*") => {
-                    let Some(end) = rest.find("*/") else {
+                    let Some(closed) = import::closed_comment(rest) else {
                         return Err(flaw(at..at + 2, "this comment is not closed"));
                     };
-                    length = end + 2;
+                    length = closed;
                     self.put(" ", number, at);
                 }
                 '$' if depth == 0
@@ -292,6 +292,7 @@ mod tests {
             "#!/usr/bin/env bpftrace\n// all of it\nBEGIN\n{\n\tprintf(\"// é\t/* \\\" $1\"); /* a\nb */ }\n// end";
         assert_eq!(line(text, &[]), "   BEGIN {  printf(\"// é\\t/* \\\" $1\");   }  ");
         assert_eq!(line("BEGIN { } /* #! */", &[]), "BEGIN { }  ");
+        assert_eq!(line("/*/ a */BEGIN { /*/*/ }", &[]), " BEGIN {   }", "a comment ends after its beginning");
     }
 
     #[test]
