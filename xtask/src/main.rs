@@ -40,6 +40,7 @@ use std::{
 use anyhow::Result;
 use cargo_kprobes::{image, is_closed_output};
 use clap::{Parser, Subcommand};
+use remote::Stopped;
 
 /// The prefix of the file name under which Cargo builds the image of the on-target tests as a test; a hash follows.
 const SUITE: &str = "tests-";
@@ -166,12 +167,17 @@ fn main() -> ExitCode {
         if !is_closed_output(&error) {
             tell(&error);
         }
-        ExitCode::FAILURE
+        failure_status(&error).into()
     });
     signals::ended_by().map_or(status, |signal| {
         tell(&format_args!("ended by {signal}"));
         signal.status().into()
     })
+}
+
+/// Returns the exit status of a command that has failed.
+fn failure_status(error: &anyhow::Error) -> u8 {
+    if error.is::<Stopped>() { trace::STOPPED } else { 1 }
 }
 
 fn execute(command: Command) -> Result<ExitCode> {
@@ -200,7 +206,7 @@ fn execute(command: Command) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Command, RunnerOptions};
+    use super::{Command, RunnerOptions, Stopped, failure_status, trace::STOPPED};
 
     fn command(program: &str, arguments: &[&str]) -> Result<Command, clap::Error> {
         let arguments = arguments.iter().map(Into::into).collect();
@@ -212,5 +218,13 @@ mod tests {
         assert!(matches!(command("/t/release/kernel", &["--smp", "4"]), Ok(Command::Run(_))));
         assert!(matches!(command("/t/release/deps/tests-0123456789abcdef", &["kprobe::a"]), Ok(Command::Test(_))));
         assert!(command("/t/release/deps/tests-0123456789abcdef", &["--smp", "4"]).is_err());
+    }
+
+    #[test]
+    fn a_machine_that_has_stopped_has_a_status_of_its_own() {
+        let stopped = || anyhow::Error::from(Stopped("the machine has powered off".into()));
+        assert_eq!(failure_status(&stopped()), STOPPED);
+        assert_eq!(failure_status(&stopped().context("it cannot be measured")), STOPPED);
+        assert_eq!(failure_status(&anyhow::anyhow!("there is no such board")), 1);
     }
 }

@@ -30,7 +30,7 @@ use crate::{
     record::check_directory,
     remote::{Heard, Remote, Stopped, TURN},
     signals::{catch_interrupts, is_interrupted, restore_on_exit},
-    trace::{Outcome, ProgramOptions, REFUSED, STOPPED, Stream, run_text},
+    trace::{Outcome, ProgramOptions, REFUSED, Stream, run_text},
 };
 use model::Model;
 use program::{KEYS, Plan};
@@ -126,23 +126,16 @@ pub fn top(options: &Options) -> Result<ExitCode> {
     if let Some(frames) = &top.frames {
         eprintln!("{frames}");
     }
-    match outcome.and_then(|end| ended.map(|()| end)) {
-        Ok(end) => {
-            remote.leave(target.farewell());
-            Ok(match end {
-                End::Quit => ExitCode::SUCCESS,
-                End::Refused(sentence) => {
-                    eprintln!("{sentence}");
-                    REFUSED.into()
-                }
-            })
+    let end = outcome?;
+    ended?;
+    remote.leave(target.farewell());
+    Ok(match end {
+        End::Quit => ExitCode::SUCCESS,
+        End::Refused(sentence) => {
+            eprintln!("{sentence}");
+            REFUSED.into()
         }
-        Err(error) if error.is::<Stopped>() => {
-            eprintln!("xtask: {error:#}");
-            Ok(STOPPED.into())
-        }
-        Err(error) => Err(error),
-    }
+    })
 }
 
 /// Returns a key that was typed on the terminal, if there is one. What the screen shows makes no difference.

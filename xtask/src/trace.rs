@@ -21,8 +21,7 @@ use kprobes_wire::{
 
 use crate::{
     boot,
-    machine::Start,
-    remote::{Heard, Remote, Stopped, TURN},
+    remote::{Heard, Remote, TURN},
     signals::{catch_interrupts, check_signals},
 };
 use source::{Quoted, Source};
@@ -218,20 +217,17 @@ pub fn trace(options: &Options) -> Result<ExitCode> {
         None => Box::new(io::stdout()),
     };
     let mut sink = |stream, text: &str| show(&mut *output, stream, text);
-    let outcome = run(&target, target.farewell(), options.machine.boot.timeout, &source, &program_options, &mut sink);
+    let mut remote = Remote::start(&target, options.machine.boot.timeout)?;
+    let outcome = run_source(&mut remote, &source, &program_options, &mut sink)?;
+    remote.leave(target.farewell());
     Ok(match outcome {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Exited(status)) => status.into(),
-        Ok(Outcome::Refused(sentence)) => {
+        Outcome::Done => ExitCode::SUCCESS,
+        Outcome::Exited(status) => status.into(),
+        Outcome::Refused(sentence) => {
             eprintln!("{sentence}");
             REFUSED.into()
         }
-        Ok(Outcome::Failed) => FAILED.into(),
-        Err(error) if error.is::<Stopped>() => {
-            eprintln!("xtask: {error:#}");
-            STOPPED.into()
-        }
-        Err(error) => return Err(error),
+        Outcome::Failed => FAILED.into(),
     })
 }
 
@@ -281,22 +277,6 @@ pub fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String
         text => (text.into(), None),
     };
     Ok(Source::new(&text, name, arguments))
-}
-
-/// Starts a machine, runs a program on it, and ends the machine by the line `farewell`, if there is one. The program's
-/// output goes to `out`.
-fn run(
-    start: &dyn Start,
-    farewell: Option<&str>,
-    seconds: u64,
-    source: &Source,
-    program_options: &ProgramOptions,
-    out: Sink<'_>,
-) -> Result<Outcome> {
-    let mut remote = Remote::start(start, seconds)?;
-    let outcome = run_source(&mut remote, source, program_options, out)?;
-    remote.leave(farewell);
-    Ok(outcome)
 }
 
 /// Runs a program that is given in one line, for tests and for code that reads its output.
