@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use step::SetupStep;
-pub use tools::{get as tools, get_json_reader as json_reader, get_reader as reader, get_terminal as terminal};
+pub use tools::{get as tools, get_one as tool};
 
 use crate::{
     board::Board,
@@ -35,8 +35,8 @@ pub fn everything() -> Result<()> {
     firmware::get()?;
     tools()?;
     // Without them some tests are ignored.
-    for get in [reader, json_reader, terminal] {
-        get().unwrap_or_else(|error| eprintln!("setup: {error:#}"));
+    for program in tools::OPTIONAL {
+        tool(program).unwrap_or_else(|error| eprintln!("setup: {error:#}"));
     }
     let machines: Vec<_> = boards.iter().filter_map(|board| board.machine().ok()).collect();
     eprintln!(

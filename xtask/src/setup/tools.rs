@@ -15,28 +15,16 @@ const TOOLS: [(&str, &str); 4] =
 
 /// Programs that one test or a few need, which are ignored without them: one that reads recordings, one that reads
 /// JSON, and a terminal.
-const READER: [(&str, &str); 1] = [("trace-cmd", "trace-cmd")];
-const JSON_READER: [(&str, &str); 1] = [("jq", "jq")];
-const TERMINAL: [(&str, &str); 1] = [("tmux", "tmux")];
+pub const OPTIONAL: [&str; 3] = ["trace-cmd", "jq", "tmux"];
 
 /// Installs the missing programs, or prints the commands to type.
 pub fn get() -> Result<()> {
     install(&TOOLS, "mtools, dosfstools, util-linux and curl")
 }
 
-/// Installs `trace-cmd`, or prints the commands to type.
-pub fn get_reader() -> Result<()> {
-    install(&READER, "trace-cmd")
-}
-
-/// Installs `jq`, or prints the commands to type.
-pub fn get_json_reader() -> Result<()> {
-    install(&JSON_READER, "jq")
-}
-
-/// Installs `tmux`, or prints the commands to type.
-pub fn get_terminal() -> Result<()> {
-    install(&TERMINAL, "tmux")
+/// Installs one program, whose Debian package has its name, or prints the commands to type.
+pub fn get_one(program: &'static str) -> Result<()> {
+    install(&[(program, program)], program)
 }
 
 fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {

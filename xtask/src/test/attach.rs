@@ -408,7 +408,7 @@ fn line(fixture: &Fixture) -> Result<Outcome> {
         }
     }
     ensure!(fs::read(&file)?.starts_with(b"\x17\x08\x44tracing"), "the recording has no head");
-    if setup::reader().is_ok() {
+    if setup::tool("trace-cmd").is_ok() {
         let report = Command::new("trace-cmd").args(["report", &file]).stdin(Stdio::null()).output()?;
         let events = String::from_utf8_lossy(&report.stdout).lines().filter(|line| line.contains(" blocks:")).count();
         ensure!(report.status.success() && events > 0, "trace-cmd reads {events} events: {}", report.status);

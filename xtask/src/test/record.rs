@@ -87,7 +87,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
 /// `trace-cmd report` must print the recording as the kernel prints the trace, line for line, except for the width of
 /// columns and the state of the CPU, which it does not print. The state is checked in the records.
 fn report(fixture: &Fixture) -> Result<Outcome> {
-    if let Err(error) = setup::reader() {
+    if let Err(error) = setup::tool("trace-cmd") {
         return Ok(Outcome::Skipped(format!("trace-cmd is not installed: {error:#}")));
     }
     // Each iteration has three events.
@@ -249,7 +249,7 @@ fn jq(fixture: &Fixture) -> Result<Outcome> {
     const PROGRAM: &str = "BEGIN { printf(\"it's \\\"one\\\"\\n\"); print((1, \"a\")); @large = (uint64)-1; } \
         kprobe:sha2::sha256::compress256 { @n = count(); @of[func, 1] = count(); @s = stats(3); @h = hist(3); \
         @l = lhist(3, 0, 10, 1); }";
-    if let Err(error) = setup::json_reader() {
+    if let Err(error) = setup::tool("jq") {
         return Ok(Outcome::Skipped(format!("jq is not installed: {error:#}")));
     }
     let mut remote = fixture.start()?;

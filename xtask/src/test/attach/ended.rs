@@ -46,7 +46,7 @@ pub(super) fn ended(fixture: &Fixture) -> Result<Outcome> {
             remote.leave(None);
         }
     }
-    if setup::reader().is_ok() {
+    if setup::tool("trace-cmd").is_ok() {
         let report = Command::new("trace-cmd").args(["report", &file]).stdin(Stdio::null()).output()?;
         let report = String::from_utf8(report.stdout).context("trace-cmd prints what is no text")?;
         ensure!(report.contains(" blocks:"), "trace-cmd reads no event: {report}");

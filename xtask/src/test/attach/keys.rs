@@ -58,7 +58,7 @@ const LONG: &str = "echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa bbbbbbbbbbbbbb
 
 /// Types all keys on both kinds of machines.
 pub(super) fn keys(fixture: &Fixture) -> Result<Outcome> {
-    if let Err(error) = setup::terminal() {
+    if let Err(error) = setup::tool("tmux") {
         return Ok(Outcome::Skipped(format!("tmux is not installed: {error:#}")));
     }
     let image = fixture.image.display().to_string();
