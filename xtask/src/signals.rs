@@ -80,19 +80,18 @@ pub fn check_signals() -> Result<()> {
 /// Passes ^C, and the signals that end processes, on to the program on the machine as ^C. If the machine does not take
 /// the ^C, the next one ends this process. The exit status tells of a signal: see [`ended_by`].
 pub fn catch_interrupts() {
-    handle(libc::SIGINT, note as extern "C" fn(libc::c_int) as libc::sighandler_t);
-    catch_endings();
-}
-
-/// Keeps the signals that end processes for [`ended_by`]. The second one ends this process.
-fn catch_endings() {
-    ENDINGS.iter().for_each(|signal| handle(signal.number(), note as extern "C" fn(libc::c_int) as libc::sighandler_t));
+    handle_all(note as extern "C" fn(libc::c_int) as libc::sighandler_t);
 }
 
 /// Lets ^C and the signals that end processes do so again.
 pub fn release_interrupts() {
-    handle(libc::SIGINT, libc::SIG_DFL);
-    ENDINGS.iter().for_each(|signal| handle(signal.number(), libc::SIG_DFL));
+    handle_all(libc::SIG_DFL);
+}
+
+/// Sets the handler of ^C and of the signals that end processes, which is [`note`] or the default.
+fn handle_all(handler: libc::sighandler_t) {
+    handle(libc::SIGINT, handler);
+    ENDINGS.iter().for_each(|signal| handle(signal.number(), handler));
 }
 
 /// Sets the handler of a signal, which is [`note`] or the default.
