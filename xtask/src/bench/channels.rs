@@ -2,6 +2,7 @@
 //! events are counted by the machine. The seconds are those of the host, because the channel is the host's.
 
 use std::{
+    cell::Cell,
     ffi::OsString,
     fs,
     path::Path,
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::table::{aligned, number};
 use crate::{
-    machine::{Output, Qemu, Start, Uart, with_channel},
+    machine::{Output, Start, Uart, with_channel},
     remote::Remote,
     workspace,
 };
@@ -172,19 +173,15 @@ impl Start for Paced {
         const PIECE: usize = 64;
         let byte = Duration::from_secs_f64(10.0 / f64::from(self.baud));
         let is_fast = self.baud == u32::MAX;
-        let mut due = Instant::now();
-        let pace = std::sync::Mutex::new(move |length: usize| {
-            due = due.max(Instant::now()) + byte * length as u32;
-            thread::sleep(due.saturating_duration_since(Instant::now()));
-        });
-        let machine = Qemu::start(&self.arguments, move |piece| match piece {
+        let due = Cell::new(Instant::now());
+        self.arguments.start(Box::new(move |piece| match piece {
             Output::Bytes(bytes) if !is_fast => bytes.chunks(PIECE).for_each(|bytes| {
-                pace.lock().unwrap_or_else(std::sync::PoisonError::into_inner)(bytes.len());
+                due.set(due.get().max(Instant::now()) + byte * bytes.len() as u32);
+                thread::sleep(due.get().saturating_duration_since(Instant::now()));
                 output(Output::Bytes(bytes.into()));
             }),
             piece => output(piece),
-        })?;
-        Ok(Box::new(machine))
+        }))
     }
 }
 
