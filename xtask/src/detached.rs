@@ -22,7 +22,7 @@ use crate::{
     console::{Console, Event, stop_reason, stopped},
     conversation::PROMPT,
     lock::Locked,
-    machine::{Output, QEMU, Start, Uart, cannot_start, option_value, with_channel},
+    machine::{self, Output, QEMU, Start, Uart, cannot_start, option_value, with_channel},
     workspace,
 };
 
@@ -273,7 +273,11 @@ impl Start for DetachedMachine {
         let files = self.files.clone();
         thread::spawn(move || {
             let mut unread = Unread::load(&files);
-            read_socket(reader, &output, &mut unread.read);
+            machine::pass_on(reader, |bytes| {
+                unread.read += bytes.len() as u64;
+                output(Output::Bytes(bytes));
+            });
+            output(Output::End);
             unread.save(&files);
             drop(reads);
         });
@@ -319,16 +323,6 @@ impl Uart for Socket {
         }
         Ok(())
     }
-}
-
-/// Passes everything on that the console prints, and adds its length to `read`.
-fn read_socket(mut socket: UnixStream, output: &dyn Fn(Output), read: &mut u64) {
-    let mut buffer = [0; 4096];
-    while let Ok(length @ 1..) = socket.read(&mut buffer) {
-        *read += length as u64;
-        output(Output::Bytes(buffer[..length].to_vec()));
-    }
-    output(Output::End);
 }
 
 /// Connects to the console as soon as QEMU has opened it. `None` if QEMU has ended; one that does not open it is ended.

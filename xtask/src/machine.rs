@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     io::{self, Read, Write},
     path::Path,
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc::{self, Sender},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -82,16 +82,10 @@ impl Qemu {
         keep_interrupts_from(&mut command);
         die_with_parent(&mut command);
         let mut qemu = command.spawn().map_err(cannot_start)?;
-        let (keys, typed) = mpsc::channel::<Vec<u8>>();
-        if let Some(mut stdin) = qemu.stdin.take() {
-            thread::spawn(move || typed.iter().try_for_each(|keys| type_on(&mut stdin, &keys)));
-        }
-        if let Some(mut stdout) = qemu.stdout.take() {
+        let keys = type_keys(qemu.stdin.take());
+        if let Some(stdout) = qemu.stdout.take() {
             thread::spawn(move || {
-                let mut buffer = [0; 4096];
-                while let Ok(length @ 1..) = stdout.read(&mut buffer) {
-                    output(Output::Bytes(buffer[..length].to_vec()));
-                }
+                pass_on(stdout, |bytes| output(Output::Bytes(bytes)));
                 output(Output::End);
             });
         }
@@ -146,9 +140,22 @@ impl Drop for Qemu {
     }
 }
 
-fn type_on(uart: &mut ChildStdin, keys: &[u8]) -> io::Result<()> {
-    uart.write_all(keys)?;
-    uart.flush()
+/// Starts a thread that types keys to a process.
+pub fn type_keys(input: Option<impl Write + Send + 'static>) -> Sender<Vec<u8>> {
+    let (sender, keys) = mpsc::channel::<Vec<u8>>();
+    thread::spawn(move || {
+        let mut input = input?;
+        keys.iter().try_for_each(|keys| input.write_all(&keys).and_then(|()| input.flush())).ok()
+    });
+    sender
+}
+
+/// Passes on everything that is read from `from`, piece by piece, until its end.
+pub fn pass_on(mut from: impl Read, mut to: impl FnMut(Vec<u8>)) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        to(buffer[..length].to_vec());
+    }
 }
 
 /// Returns an argument of QEMU that ends with a path: in a path, QEMU takes two commas for one.

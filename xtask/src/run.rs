@@ -8,7 +8,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -137,8 +137,15 @@ fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
     machine::die_with_parent(&mut command);
     let mut terminal = Terminal::open(Menu::Qemu)?;
     let mut qemu = command.spawn().map_err(machine::cannot_start)?;
-    let keys = type_keys(qemu.stdin.take());
-    let outputs = read_output(qemu.stdout.take());
+    let keys = machine::type_keys(qemu.stdin.take());
+    let (sender, outputs) = mpsc::channel();
+    let stdout = qemu.stdout.take();
+    thread::spawn(move || {
+        if let Some(stdout) = stdout {
+            // The receiver is gone if the terminal is.
+            machine::pass_on(stdout, |bytes| drop(sender.send(bytes)));
+        }
+    });
     let mut is_told = false;
     loop {
         match outputs.recv_timeout(KEY_TURN) {
@@ -165,30 +172,6 @@ fn interact(arguments: Vec<OsString>) -> Result<ExitCode> {
     }
     let code = status.code().or_else(|| Some(128 + status.signal()?)).and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
-}
-
-/// Starts a thread that types keys to a process.
-fn type_keys(input: Option<impl Write + Send + 'static>) -> Sender<Vec<u8>> {
-    let (sender, keys) = mpsc::channel::<Vec<u8>>();
-    thread::spawn(move || {
-        let mut input = input?;
-        keys.iter().try_for_each(|keys| input.write_all(&keys).and_then(|()| input.flush())).ok()
-    });
-    sender
-}
-
-/// Starts a thread that reads the output of a process.
-fn read_output(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
-    let (sender, pieces) = mpsc::channel();
-    thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        let mut output = output?;
-        while let Ok(length @ 1..) = output.read(&mut buffer) {
-            sender.send(buffer[..length].to_vec()).ok()?;
-        }
-        Some(())
-    });
-    pieces
 }
 
 /// A machine counts as alive for this long after a sign of life, so that it may miss one.
