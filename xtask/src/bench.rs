@@ -30,7 +30,7 @@ use kprobes_symbols::SymbolTable;
 use crate::{
     board::{self, Board, Overrides},
     dialogue::converse,
-    machine::shell_line,
+    machine::{QEMU, shell_line},
     setup, workspace,
 };
 use comparison::Comparison;
@@ -191,8 +191,7 @@ impl Bench {
 
     /// Returns the version line of QEMU.
     fn version(&self) -> Result<String> {
-        let output = workspace::command(crate::machine::QEMU).arg("--version").output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = setup::output_of(workspace::command(QEMU).arg("--version"))?;
         Ok(text.lines().next().unwrap_or_default().trim().into())
     }
 }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::{fs, process::Command};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use cargo_kprobes::image::{self, File, Function, Source};
 use kprobes_symbols::distance::nearest_path;
 use kprobes_symbols::names::{numbered, plain_path};
 use kprobes_types::{Declaration, LineRow};
 
-use crate::{boot, workspace};
+use crate::{boot, setup::output_of, workspace};
 
 /// The number of addresses that are shown of a line.
 const ADDRESSES_MAX: usize = 4;
@@ -140,9 +140,7 @@ fn text(path: &Path) -> Option<Vec<String>> {
 
 /// Returns the directory of the toolchain.
 fn toolchain() -> Result<PathBuf> {
-    let output = Command::new("rustc").args(["--print", "sysroot"]).current_dir(workspace::root()).output()?;
-    let path = String::from_utf8(output.stdout).map_err(|error| anyhow!("rustc has printed no path: {error}"))?;
-    Ok(path.trim().into())
+    Ok(output_of(workspace::command("rustc").args(["--print", "sysroot"]))?.trim().into())
 }
 
 #[cfg(test)]
