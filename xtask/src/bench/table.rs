@@ -3,6 +3,7 @@
 use std::{env, fmt::Write, process::Command};
 
 use anyhow::{Context, Result};
+use cargo_kprobes::counted::counted;
 
 use super::{comparison::Comparison, protocol::Measured, session::Figure};
 use crate::{setup::output_of, top::view::grouped};
@@ -50,10 +51,7 @@ pub fn profile(figure: &Figure) -> Result<String> {
         let cut = if name.len() < function.len() { "…" } else { "" };
         let _ = writeln!(text, "{:>8}  {name}{cut}", of_one(*instructions));
     }
-    let exceptions = match trace.exceptions {
-        1 => "1 exception".to_string(),
-        exceptions => format!("{exceptions} exceptions"),
-    };
+    let exceptions = counted(trace.exceptions, "exception");
     let _ = writeln!(text, "{:>8}  by the log, with {exceptions}", of_one(trace.total()));
     let _ = writeln!(text, "{:>8}  by the counter, in {unit}", number(Some(figure.value())));
     Ok(text)

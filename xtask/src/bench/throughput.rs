@@ -1,6 +1,6 @@
 //! Measures how many hits several CPUs take together per second, by the clock of the host.
 
-use std::{collections::VecDeque, fmt::Write};
+use std::collections::VecDeque;
 
 use cargo_kprobes::counted::counted;
 
@@ -92,7 +92,6 @@ impl Throughput {
 
 /// Returns a table with a line for each case, in thousands of calls per second.
 pub fn table(results: &[Throughput]) -> String {
-    let mut text = String::from("thousands of calls in a second, by all CPUs that call together\n\n");
     let mut head = vec!["case".to_string()];
     for functions in FUNCTIONS {
         let what = if functions == 1 { "one function" } else { "each its own" };
@@ -112,8 +111,7 @@ pub fn table(results: &[Throughput]) -> String {
         }
         rows.push(row);
     }
-    let _ = write!(text, "{}", aligned(&rows));
-    text
+    format!("thousands of calls in a second, by all CPUs that call together\n\n{}", aligned(&rows))
 }
 
 #[cfg(test)]
