@@ -4,7 +4,7 @@ use std::{fs, ops::Range};
 
 use anyhow::{Context, Result};
 
-use super::{comparison::Comparison, protocol::Measured, session::Figure, table::number};
+use super::{comparison::Comparison, protocol::Measured, table::number};
 use crate::workspace;
 
 /// The path of the page, below the root.
@@ -65,7 +65,7 @@ impl Page {
         let mut doubts = Vec::new();
         for measured in figures {
             let Measured { name, bare, .. } = measured;
-            let value = Figure { measured: measured.clone(), trace: None }.value();
+            let value = measured.value();
             let found = number(Some(value));
             let is_exact = *bare != 0;
             let tolerance = if is_exact { 0.0 } else { TOLERANCE };

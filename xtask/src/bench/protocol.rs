@@ -46,6 +46,13 @@ pub struct Measured {
     pub unit: String,
 }
 
+impl Measured {
+    /// The cost of one hit above the bare call, or of one change.
+    pub fn value(&self) -> f64 {
+        (self.total as f64 - self.bare as f64) / self.count as f64
+    }
+}
+
 /// The throughput of a case.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Throughput {

@@ -24,12 +24,6 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The cost of one hit above the bare call, or of one change.
-    pub fn value(&self) -> f64 {
-        let Measured { total, bare, count, .. } = self.measured;
-        (total as f64 - bare as f64) / count as f64
-    }
-
     /// Returns the figure as a line of JSON.
     pub fn json(&self) -> String {
         let Measured { name, unit, .. } = &self.measured;
@@ -38,18 +32,18 @@ impl Figure {
             None => String::new(),
         };
         // The members are in the order in which people read them. Names and units need no escapes.
-        format!(r#"{{"name": "{name}", "{unit}": {}{exceptions}}}"#, self.value())
+        format!(r#"{{"name": "{name}", "{unit}": {}{exceptions}}}"#, self.measured.value())
     }
 
     /// Returns a sentence if the counter and the log of the instructions disagree.
     pub fn doubt(&self) -> Option<String> {
         let is_hit_in_instructions = self.measured.bare != 0 && self.measured.unit == "instructions";
         let trace = self.trace.as_ref().filter(|_| is_hit_in_instructions)?;
-        (trace.total() as f64 != self.value()).then(|| {
+        (trace.total() as f64 != self.measured.value()).then(|| {
             format!(
                 "{}: the counter says {} instructions, but {} were logged",
                 self.measured.name,
-                self.value(),
+                self.measured.value(),
                 trace.total()
             )
         })

@@ -23,11 +23,11 @@ pub fn table(figures: &[Figure], comparison: &Comparison) -> String {
         let linux = known.and_then(|known| known.linux);
         rows.push([
             figure.measured.name.clone(),
-            number(Some(figure.value())),
+            number(Some(figure.measured.value())),
             number(figure.trace.as_ref().map(|trace| trace.exceptions as f64)),
             number(linux.map(|[old, _]| old.into())),
             number(linux.map(|[_, new]| new.into())),
-            linux.map_or("-".into(), |[_, new]| format!("{:.1}", f64::from(new) / figure.value())),
+            linux.map_or("-".into(), |[_, new]| format!("{:.1}", f64::from(new) / figure.measured.value())),
             number(known.and_then(|known| known.at_most).map(f64::from)),
             number(known.and_then(|known| known.floor).map(f64::from)),
         ]);
@@ -53,7 +53,7 @@ pub fn profile(figure: &Figure) -> Result<String> {
     }
     let exceptions = counted(trace.exceptions, "exception");
     let _ = writeln!(text, "{:>8}  by the log, with {exceptions}", of_one(trace.total()));
-    let _ = writeln!(text, "{:>8}  by the counter, in {unit}", number(Some(figure.value())));
+    let _ = writeln!(text, "{:>8}  by the counter, in {unit}", number(Some(figure.measured.value())));
     Ok(text)
 }
 
