@@ -46,14 +46,12 @@ impl PageRow {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageRows {
     pub rows: BTreeMap<String, PageRow>,
-    /// Whether the target had as many rows as it prints, so that others may have been left out.
-    pub is_cut: bool,
 }
 
 impl PageRows {
-    /// Adds the new hits of each name, which an interval of `seconds` seconds has printed.
+    /// Adds the new hits of each name, which an interval of `seconds` seconds has printed. If `is_cut`, the target had
+    /// as many rows as it prints, so others may have been left out.
     fn add(&mut self, printed: BTreeMap<String, Printed>, is_cut: bool, seconds: f64, interval: u64) {
-        self.is_cut = is_cut;
         for (name, new) in printed {
             let row = self.rows.entry(name).or_default();
             row.remember(Some(new.hits as f64 / seconds));
@@ -182,7 +180,11 @@ impl Model {
         (self.elapsed, self.intervals) = (elapsed, self.intervals + 1);
         (self.rate, self.total, self.hit_functions) = (hits as f64 / seconds, self.total + hits, hit_functions);
 
-        let mut take = |name| entries(&maps.remove(name).unwrap_or_default());
+        // The entries have no order.
+        let mut take = |name| -> Vec<(String, Value)> {
+            let Some(Value::Object(map)) = maps.remove(name) else { return Vec::new() };
+            map.into_iter().collect()
+        };
         let (functions, places, names, callers) = (take("@d"), take("@w"), take("@n"), take("@c"));
         let is_cut = functions.len() >= ROWS;
         let functions = functions.iter().map(|(key, hits)| function(key, number(hits)));
@@ -241,12 +243,6 @@ impl Model {
 /// Returns a number that is written as one, or, where a double cannot hold it, as a string.
 fn number(value: &Value) -> u64 {
     value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
-}
-
-/// Returns the entries of a map. They have no order.
-fn entries(map: &Value) -> Vec<(String, Value)> {
-    let Value::Object(map) = map else { return Vec::new() };
-    map.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Takes a key of `@d` apart: a function, its total, and, if it is timed, its returns and their time. The function may
@@ -339,7 +335,6 @@ pub mod tests {
         let many: Vec<_> = many.iter().map(|(key, hits)| (key.as_str(), *hits)).collect();
         feed(&mut model, &interval(3_000, &many, &[]));
         assert_eq!((model.functions.rows["f"].rate, model.functions.rows["f"].total), (None, 12));
-        assert!(model.functions.is_cut);
         feed(&mut model, &interval(4_000, &[], &[]));
         assert_eq!(model.functions.rows["f"].rate, Some(0.0));
         for second in 5..50 {
