@@ -80,8 +80,7 @@ impl Image {
 pub fn audit(options: &Options) -> Result<ExitCode> {
     setup::rust(&[])?;
     let image = if options.tests { Image::Tests } else { Image::Kernel };
-    let mut declarations = Declarations::default();
-    declare(&mut declarations, image, workspace::other_profile().is_none())?;
+    let declarations = declarations(image, workspace::other_profile().is_none())?;
     let elf = workspace::build_kernel(image.package())?;
     let audit = Audit::of(&elf, &declarations)?;
     if let Some(path) = &options.dot {
@@ -95,33 +94,32 @@ pub fn audit(options: &Options) -> Result<ExitCode> {
 /// error is the report.
 pub fn check(image: Image, elf: &Path, is_default: bool) -> Result<(), String> {
     let audited = || {
-        let mut declarations = Declarations::default();
-        declare(&mut declarations, image, is_default)?;
-        let audit = Audit::of(elf, &declarations)?;
+        let audit = Audit::of(elf, &declarations(image, is_default)?)?;
         Ok(if audit.is_closed() { Ok(()) } else { Err(audit.violations()) })
     };
     audited().unwrap_or_else(|error: anyhow::Error| Err(format!("{error:#}")))
 }
 
-fn declare(declarations: &mut Declarations, image: Image, is_default: bool) -> Result<()> {
-    let root = workspace::root();
+/// Reads the declarations about an image of the repository, which has the profile of `Cargo.toml` if `is_default`.
+fn declarations(image: Image, is_default: bool) -> Result<Declarations> {
+    let (root, mut declarations) = (workspace::root(), Declarations::default());
     if !is_default {
         PROFILES.iter().try_for_each(|file| declarations.read(&root.join(file), false))?;
     }
     let mut files = image.declarations().iter();
-    files.try_for_each(|(file, is_checked)| declarations.read(&root.join(file), *is_checked && is_default))
+    files.try_for_each(|(file, is_checked)| declarations.read(&root.join(file), *is_checked && is_default))?;
+    Ok(declarations)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Declarations, Image, workspace};
+    use super::{Image, declarations};
 
     #[test]
     fn the_files_of_the_repository_can_be_read() {
         for image in [Image::Kernel, Image::Tests, Image::Example] {
-            let mut declarations = Declarations::default();
-            for (file, is_checked) in image.declarations() {
-                declarations.read(&workspace::root().join(file), *is_checked).unwrap();
+            for is_default in [true, false] {
+                declarations(image, is_default).unwrap();
             }
         }
     }
