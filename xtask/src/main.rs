@@ -148,11 +148,7 @@ fn make_image(options: &ImageOptions) -> Result<()> {
     }
     let length = match &options.elf {
         Some(elf) => image::write(elf, &options.out)?,
-        None if options.loader => {
-            let bytes = std::fs::read(flash::loader()?)?;
-            image::write_bytes(&bytes, &options.out)?;
-            bytes.len()
-        }
+        None if options.loader => image::write_plain(&workspace::build_kernel("kprobes-loader")?, &options.out)?,
         None if options.tests => image::write(&workspace::build_kernel("kprobes-tests")?, &options.out)?,
         None => image::write(&workspace::build_kernel("runtime")?, &options.out)?,
     };
