@@ -72,10 +72,24 @@ impl Terminal {
         Ok(Self { raw, keys: keys(), filter, history, painter })
     }
 
-    /// Shows output of the machine.
+    /// Shows output of the machine at once, painted if there is a painter.
     pub fn show(&mut self, bytes: &[u8]) -> Result<()> {
-        let shown = self.history.hear(bytes);
-        show(&mut self.painter, &shown)
+        let plain = self.history.hear(bytes);
+        let shown = match &mut self.painter {
+            Some(painter) => painter.paint(&plain),
+            None => plain,
+        };
+        let (out, mut rest) = (io::stdout(), &*shown);
+        while !rest.is_empty() {
+            match write(&out, rest) {
+                Ok(length) => rest = &rest[length..],
+                // Another process on the terminal may have made it non-blocking.
+                Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&out, PollFlags::OUT)], None)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("the terminal cannot be written"),
+            }
+        }
+        Ok(())
     }
 
     /// Returns what was typed since the last call.
@@ -107,23 +121,6 @@ impl Terminal {
         self.raw = Raw::set(self.painter.is_some())?;
         Ok(())
     }
-}
-
-/// Writes output of a machine to the standard output at once, painted if there is a painter.
-fn show(painter: &mut Option<Painter>, bytes: &[u8]) -> Result<()> {
-    let painted = painter.as_mut().map(|painter| painter.paint(bytes));
-    let mut rest = painted.as_deref().unwrap_or(bytes);
-    let out = io::stdout();
-    while !rest.is_empty() {
-        match write(&out, rest) {
-            Ok(length) => rest = &rest[length..],
-            // Another process on the terminal may have made it non-blocking.
-            Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&out, PollFlags::OUT)], None)),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error).context("the terminal cannot be written"),
-        }
-    }
-    Ok(())
 }
 
 /// Starts a thread that reads keys from the terminal.
