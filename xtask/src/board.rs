@@ -4,7 +4,7 @@
 mod arguments;
 mod traits;
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -149,14 +149,13 @@ impl Configuration {
 impl Board {
     /// Loads the board of this name. An error says what is wrong with its file.
     pub fn load(name: &str) -> Result<Self> {
-        let boards = workspace::root().join("boards");
-        let names = names(&boards)?;
+        let names = names()?;
         ensure!(
             names.iter().any(|known| known == name),
             "there is no board {name:?}; the boards are: {}",
             names.join(", ")
         );
-        let path = boards.join(name).join("board.toml");
+        let path = directory().join(name).join("board.toml");
         let text = fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         Self::parse(name, &text).with_context(|| format!("{} is wrong", path.display()))
     }
@@ -203,7 +202,7 @@ impl Board {
 
     /// Loads all boards, sorted by name.
     pub fn all() -> Result<Vec<Self>> {
-        names(&workspace::root().join("boards"))?.iter().map(|name| Self::load(name)).collect()
+        names()?.iter().map(|name| Self::load(name)).collect()
     }
 
     /// Loads all boards that QEMU has a machine for.
@@ -302,10 +301,15 @@ impl Board {
     }
 }
 
+/// The directory of the boards.
+fn directory() -> PathBuf {
+    workspace::root().join("boards")
+}
+
 /// Returns the names of all boards, sorted.
-fn names(boards: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(boards).with_context(|| format!("{} cannot be read", boards.display()))? {
+fn names() -> Result<Vec<String>> {
+    let (boards, mut names) = (directory(), Vec::new());
+    for entry in fs::read_dir(&boards).with_context(|| format!("{} cannot be read", boards.display()))? {
         let entry = entry?;
         if entry.path().join("board.toml").is_file() {
             names.extend(entry.file_name().into_string());
@@ -317,8 +321,7 @@ fn names(boards: &Path) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Board, DEFAULT, EntryLevel, Interrupts, names};
-    use crate::workspace;
+    use super::{Board, DEFAULT, EntryLevel, Interrupts};
 
     pub(super) const TEXT: &str = r#"
         uart = 0x0900_0000
@@ -344,11 +347,8 @@ mod tests {
 
     #[test]
     fn every_board_is_right() {
-        let names = names(&workspace::root().join("boards")).unwrap();
-        assert!(names.iter().any(|name| name == DEFAULT));
-        for name in names {
-            Board::load(&name).unwrap();
-        }
+        let boards = Board::all().unwrap();
+        assert!(boards.iter().any(|board| board.name == DEFAULT));
     }
 
     #[test]
