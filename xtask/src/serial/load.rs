@@ -46,7 +46,7 @@ impl Load<'_> {
         let begin = Instant::now();
         let mut sender = Sender::new(self.package, ANSWER_TIMEOUT + line.time_of(2 * frame::ROOM));
         let mut progress = Progress::new(self.package, line.name());
-        let mut other_program = OtherProgram::new();
+        let mut other_program = OtherProgram::default();
         let mut answered = begin;
         let mut limit = self.patience;
         loop {
@@ -88,16 +88,13 @@ impl Load<'_> {
 }
 
 /// A program on the line that is not the loader.
+#[derive(Default)]
 struct OtherProgram {
     received: Vec<u8>,
     asked: Duration,
 }
 
 impl OtherProgram {
-    fn new() -> Self {
-        Self { received: Vec::new(), asked: Duration::ZERO }
-    }
-
     fn receive(&mut self, text: &[u8]) {
         self.received.extend(text);
         self.received.drain(..self.received.len().saturating_sub(REMEMBERED));

@@ -10,8 +10,9 @@ use super::model::{Model, PageRow, PageRows};
 pub const PAGES: [Page; 3] = [Page::Functions, Page::Tasks, Page::Cpus];
 
 /// A page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Page {
+    #[default]
     Functions,
     Tasks,
     Cpus,
@@ -20,8 +21,9 @@ pub enum Page {
 }
 
 /// A column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Column {
+    #[default]
     Rate,
     Total,
     Average,
@@ -51,7 +53,7 @@ pub struct Listing {
 }
 
 /// The state of a view.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ViewState {
     pub page: Page,
     /// Whether calls are timed, so that there are columns about times.
@@ -80,21 +82,7 @@ pub struct ViewState {
 impl ViewState {
     /// Creates the state in which a view begins.
     pub fn new(is_timed: bool) -> Self {
-        Self {
-            page: Page::Functions,
-            is_timed,
-            function: String::new(),
-            source: None,
-            sort: Column::Rate,
-            is_reversed: false,
-            filter: String::new(),
-            is_filtering: false,
-            selected: None,
-            paused: None,
-            has_help: false,
-            activity: String::new(),
-            message: String::new(),
-        }
+        Self { is_timed, ..Self::default() }
     }
 
     /// Returns the model to show, if `model` is the newest.
