@@ -34,42 +34,33 @@ pub fn is_interrupted() -> bool {
 pub const INTERRUPTED_STATUS: u8 = 128 + libc::SIGINT as u8;
 
 /// The signals that ask this process to end.
-const ENDINGS: [Signal; 2] = [Signal::Terminate, Signal::HangUp];
+const ENDINGS: [Signal; 2] =
+    [Signal { number: libc::SIGTERM, name: "SIGTERM" }, Signal { number: libc::SIGHUP, name: "SIGHUP" }];
 
 /// A signal that asks this process to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    Terminate,
-    HangUp,
+#[derive(Clone, Copy)]
+pub struct Signal {
+    number: libc::c_int,
+    name: &'static str,
 }
 
 impl Signal {
-    fn number(self) -> libc::c_int {
-        match self {
-            Self::Terminate => libc::SIGTERM,
-            Self::HangUp => libc::SIGHUP,
-        }
-    }
-
     /// Returns the exit status of a process that this signal has ended.
     pub fn status(self) -> u8 {
-        128 + self.number() as u8
+        128 + self.number as u8
     }
 }
 
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Terminate => "SIGTERM",
-            Self::HangUp => "SIGHUP",
-        })
+        f.write_str(self.name)
     }
 }
 
 /// The first signal that has asked this process to end, if there was one since [`catch_interrupts`].
 pub fn ended_by() -> Option<Signal> {
     let number = SIGNAL.load(Ordering::Relaxed);
-    ENDINGS.into_iter().find(|signal| signal.number() == number)
+    ENDINGS.into_iter().find(|signal| signal.number == number)
 }
 
 /// Checks that nothing has asked this process to end, before it begins something that takes long.
@@ -91,7 +82,7 @@ pub fn release_interrupts() {
 /// Sets the handler of ^C and of the signals that end processes, which is [`note`] or the default.
 fn handle_all(handler: libc::sighandler_t) {
     handle(libc::SIGINT, handler);
-    ENDINGS.iter().for_each(|signal| handle(signal.number(), handler));
+    ENDINGS.iter().for_each(|signal| handle(signal.number, handler));
 }
 
 /// Sets the handler of a signal, which is [`note`] or the default.
