@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
+    mem,
 };
 
 use kprobes_symbols::SymbolTable;
@@ -109,7 +110,9 @@ impl Format {
         };
         let string = if self.is_return() {
             // The kernel shows the return address first.
-            arguments.swap(0, 1);
+            if let [function, place, ..] = &mut arguments[..] {
+                mem::swap(function, place);
+            }
             string.replacen("(%lx <- %lx)", "(%pS <- %ps)", 1)
         } else {
             string.replacen("(%lx)", "(%pS)", 1)
@@ -268,6 +271,15 @@ mod tests {
             __print_symbolic(REC->m[0], { 0x1008, \"<a as b>::f+0x8/0x100\" }), \
             __print_symbolic(REC->m[1], { 0x1100, \"g+0x0/0x20\" }), REC->other";
         assert_eq!(print, expected);
+    }
+
+    #[test]
+    fn a_format_that_lost_an_argument_on_its_way_is_written() {
+        let damaged = RETURN.split_once(", REC->__probe_ret_ip").unwrap().0;
+        let mut format = Format::parse("kprobes", damaged).unwrap();
+        format.note(&Event { time: 0, lost: None, bytes: &[0; 56] });
+        let table = kprobes_symbols::write(0, &Contents::default()).unwrap();
+        assert!(format.text(Some(&SymbolTable::parse(&table).unwrap())).starts_with("name: r\n"));
     }
 
     #[test]
