@@ -45,23 +45,28 @@ pub struct Options {
     image: Option<PathBuf>,
 }
 
+/// A kernel to run.
+pub struct Kernel {
+    pub image: PathBuf,
+    /// The linked kernel, if it is known.
+    pub elf: Option<PathBuf>,
+}
+
 /// The machine that the kernel runs on.
 pub enum Target {
     /// QEMU.
     Qemu {
         arguments: Vec<OsString>,
-        image: PathBuf,
-        /// The linked kernel, if it is known.
-        elf: Option<PathBuf>,
+        kernel: Kernel,
         /// Whether the machine has slots for virtio devices.
         has_virtio: bool,
     },
     /// A board on a serial line.
-    Serial { station: Station, image: PathBuf, bytes: Vec<u8> },
+    Serial { station: Station, kernel: Kernel, bytes: Vec<u8> },
     /// A QEMU that runs already, and goes on afterwards.
     Detached(DetachedMachine),
     /// A board on a serial line that runs its kernel already, and goes on afterwards.
-    Connected { connection: Connection, image: Option<PathBuf> },
+    Connected { connection: Connection, kernel: Option<Kernel> },
 }
 
 /// How a machine is booted, or which one runs already.
@@ -79,19 +84,19 @@ impl TargetOptions {
     /// Returns the machine that the options choose, and builds its image if needed.
     pub fn target(&self) -> Result<Target> {
         match self.attach {
-            true => attached(&self.boot.serial, self.boot.given_image()?),
+            true => attached(&self.boot.serial, self.boot.given_kernel()?),
             false => self.boot.target(),
         }
     }
 }
 
-/// Returns the machine that runs already: the board, if there is a serial port, or the detached QEMU. `image` is what
+/// Returns the machine that runs already: the board, if there is a serial port, or the detached QEMU. `kernel` is what
 /// the board runs, if that is known.
-pub fn attached(serial: &serial::Options, image: Option<PathBuf>) -> Result<Target> {
+pub fn attached(serial: &serial::Options, kernel: Option<Kernel>) -> Result<Target> {
     match Connection::open(serial)? {
-        Some(connection) => Ok(Target::Connected { connection, image }),
+        Some(connection) => Ok(Target::Connected { connection, kernel }),
         None => {
-            ensure!(image.is_none(), "the image of the detached machine is known: --image and --elf are for --serial");
+            ensure!(kernel.is_none(), "the image of the detached machine is known: --image and --elf are for --serial");
             Ok(Target::Detached(DetachedMachine::find()?))
         }
     }
@@ -101,40 +106,40 @@ impl Options {
     /// Returns the machine that the options choose, and builds its image if needed.
     pub fn target(&self) -> Result<Target> {
         if let Some(station) = Station::open(&self.board, &self.serial)? {
-            let (image, _) = self.image()?;
-            let bytes = fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))?;
-            return Ok(Target::Serial { station, image, bytes });
+            let kernel = self.kernel()?;
+            let bytes =
+                fs::read(&kernel.image).with_context(|| format!("{} cannot be read", kernel.image.display()))?;
+            return Ok(Target::Serial { station, kernel, bytes });
         }
         let board = Board::load(&self.board)?;
         let configuration = board.configuration(&self.configuration)?;
         setup::board(&board)?;
-        let (image, elf) = self.image()?;
-        let mut arguments = board.arguments(configuration, &self.overrides, &image)?;
+        let kernel = self.kernel()?;
+        let mut arguments = board.arguments(configuration, &self.overrides, &kernel.image)?;
         if !self.no_network {
             let plugged = network::plug(board.cards())?;
             arguments.extend(plugged.arguments);
             plugged.servers.iter().for_each(|servers| eprintln!("{servers}"));
         }
-        Ok(Target::Qemu { arguments, image, elf, has_virtio: board.has_virtio_serial() })
+        Ok(Target::Qemu { arguments, kernel, has_virtio: board.has_virtio_serial() })
     }
 
-    /// Returns the path of the image that the options name, if they name one.
-    fn given_image(&self) -> Result<Option<PathBuf>> {
+    /// Returns the kernel that the options name, if they name one.
+    fn given_kernel(&self) -> Result<Option<Kernel>> {
         match (&self.image, &self.elf) {
             (None, None) => Ok(None),
-            _ => self.image().map(|(image, _)| Some(image)),
+            _ => self.kernel().map(Some),
         }
     }
 
-    /// Returns the path of the image that the options choose, and builds it if needed. The second path is that of the
-    /// linked kernel, if it is known.
-    fn image(&self) -> Result<(PathBuf, Option<PathBuf>)> {
+    /// Returns the kernel that the options choose, and builds it if needed.
+    fn kernel(&self) -> Result<Kernel> {
         if let Some(image) = &self.image {
             File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
-            return Ok((image.clone(), None));
+            return Ok(Kernel { image: image.clone(), elf: None });
         }
         let elf = kernel(self.elf.as_deref())?;
-        Ok((workspace::image(&elf)?, Some(elf)))
+        Ok(Kernel { image: workspace::image(&elf)?, elf: Some(elf) })
     }
 }
 
@@ -162,12 +167,23 @@ impl Target {
 
     /// Returns the path of the image that this machine runs.
     pub fn image(&self) -> Result<PathBuf> {
+        if let Self::Detached(detached) = self {
+            return Ok(detached.image());
+        }
+        let sentence = "the names of functions are in the image: say by --image or --elf which one runs";
+        Ok(self.kernel().context(sentence)?.image.clone())
+    }
+
+    /// Returns the path of the linked kernel that this machine runs, if it is known.
+    pub fn elf(&self) -> Option<&Path> {
+        self.kernel()?.elf.as_deref()
+    }
+
+    fn kernel(&self) -> Option<&Kernel> {
         match self {
-            Self::Qemu { image, .. } | Self::Serial { image, .. } => Ok(image.clone()),
-            Self::Detached(detached) => Ok(detached.image()),
-            Self::Connected { image, .. } => {
-                image.clone().context("the names of functions are in the image: say by --image or --elf which one runs")
-            }
+            Self::Qemu { kernel, .. } | Self::Serial { kernel, .. } => Some(kernel),
+            Self::Detached(_) => None,
+            Self::Connected { kernel, .. } => kernel.as_ref(),
         }
     }
 }

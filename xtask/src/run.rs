@@ -66,10 +66,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let script = if options.detach { None } else { options.script_options.open()? };
     let mut target = options.boot.target()?;
     match &mut target {
-        Target::Qemu { arguments, elf, .. } => {
+        Target::Qemu { arguments, kernel, .. } => {
             arguments.extend(options.qemu.iter().cloned());
             if options.gdb {
-                arguments.extend(with_stub(elf.as_deref())?);
+                arguments.extend(with_stub(kernel.elf.as_deref())?);
             }
         }
         _ => ensure!(!options.gdb && options.qemu.is_empty(), "the machine is a board, and not QEMU"),
@@ -94,10 +94,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 /// Starts QEMU so that it goes on without this process, and prints how to reach it: at the first prompt of the machine,
 /// which may be silent for `limit` seconds, or at once without a limit.
 fn detach(target: &Target, limit: Option<u64>) -> Result<()> {
-    let Target::Qemu { arguments, image, has_virtio, .. } = target else {
+    let Target::Qemu { arguments, kernel, has_virtio } = target else {
         bail!("a board on a serial line goes on by itself when its console is left");
     };
-    eprintln!("{}", detached::Files::own().start(arguments, image, *has_virtio, limit)?);
+    eprintln!("{}", detached::Files::own().start(arguments, &kernel.image, *has_virtio, limit)?);
     Ok(())
 }
 

@@ -102,9 +102,7 @@ pub fn top(options: &Options) -> Result<ExitCode> {
     let mut top = Top::new(&options.top_options)?;
     top.frames = options.frames.then(Frames::default);
     let target = options.machine.target()?;
-    if let boot::Target::Qemu { elf, .. } = &target {
-        top.elf.clone_from(elf);
-    }
+    top.elf = target.elf().map(Path::to_path_buf);
     restore_on_exit(LEAVE_SCREEN);
     catch_interrupts();
     let mut remote = Remote::start(&target, options.machine.boot.timeout)?;

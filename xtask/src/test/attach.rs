@@ -121,7 +121,7 @@ impl Fixture {
         let deadline = self.deadline();
         // Keys that are typed before the kernel reads them are lost.
         let reach = || {
-            let target = Target::Connected { connection: open(&cable.port)?, image: None };
+            let target = Target::Connected { connection: open(&cable.port)?, kernel: None };
             Remote::start(&target, self.seconds)?.leave(target.farewell());
             anyhow::Ok(())
         };

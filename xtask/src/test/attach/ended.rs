@@ -36,7 +36,7 @@ pub(super) fn ended(fixture: &Fixture) -> Result<Outcome> {
             let is_told = notes.contains(&format!("xtask: ended by {name}"));
             ensure!(ended.code() == Some(status) && is_told, "{command} after {name}: {ended}: {notes}");
             ensure!(command != "record" || !notes.contains("missing"), "{notes}");
-            let target = Target::Connected { connection: open(&cable.port)?, image: None };
+            let target = Target::Connected { connection: open(&cable.port)?, kernel: None };
             let mut remote = Remote::start(&target, fixture.seconds)?;
             let left = remote.ask("list")?;
             let is_clean = left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs"));
