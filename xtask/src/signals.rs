@@ -119,7 +119,8 @@ extern "C" fn note(signal: libc::c_int) {
         let _ = SIGNAL.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
     }
     match INTERRUPTED.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
-        Err(first) if now - first >= GRACE => {}
+        // Another thread may have noted a signal since this one took the time.
+        Err(first) if now.saturating_sub(first) >= GRACE => {}
         _ => return,
     }
     if let Some((settings, text)) = TERMINAL.get() {
