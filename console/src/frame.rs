@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::{
-    Indirect, Instruction, Op, Reason, RegisterAccess, Registers, StackPointer, Verdict, branch_offset, brk, classify,
+    Control, Indirect, Instruction, Reason, RegisterAccess, Registers, StackPointer, Verdict, brk, classify,
 };
 use fallible::OutOfMemory;
 
@@ -56,15 +56,15 @@ impl Frames {
             let word = word(at);
             let verdict = classify(word);
             let after = frames.known.get(at).map_or(Known::Nothing, |&before| after(word, before));
-            let op = if let Verdict::Simulate(op) = verdict { Some(op) } else { None };
-            if let Some(offset) = branch_offset(word, verdict) {
+            let control = Control::after(word, verdict);
+            if let Some(offset) = control.branch_offset() {
                 let target = at.wrapping_add_signed(offset as isize / 4);
                 frames.lead(target, after, &mut pending)?;
             }
-            let leaves = match op {
-                Some(Op::Branch { .. }) => true,
-                Some(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => kind != Indirect::Call,
-                _ => is_trap(word, verdict),
+            let leaves = match control {
+                Control::Jump(_) => true,
+                Control::Register { kind, .. } => kind != Indirect::Call,
+                Control::Next | Control::Either(_) | Control::Call(_) => is_trap(word, verdict),
             };
             if !leaves {
                 frames.lead(at + 1, after, &mut pending)?;

@@ -195,7 +195,7 @@ mod tests {
         for distance in [-(1 << 20), -4, 8, (1 << 20) - 4] {
             let word = compare_zero_register(distance).unwrap();
             let Verdict::Simulate(operation @ Op::CompareBranch { .. }) = classify(word) else { panic!("{word:#x}") };
-            assert_eq!(operation.branch_offset(), Some(distance as i32));
+            assert_eq!(operation.control().branch_offset(), Some(distance as i32));
             let access = RegisterAccess::of(word);
             assert!(access.reads.is_empty() && access.writes.is_empty(), "{access:?}");
         }

@@ -57,7 +57,7 @@ impl Continuation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::insn::{Op, Verdict, classify};
+    use crate::insn::{Control, Verdict, classify};
     use kprobes_random::Random;
 
     /// The verdict names the branch and its distance, too.
@@ -66,10 +66,11 @@ mod tests {
         let (mut random, mut compared) = (Random::new(0xb4a_0c4e5), 0);
         for _ in 0..if cfg!(miri) { 2_000 } else { 1_000_000 } {
             let word = random.next() as u32;
-            let (expected, falls_through) = match classify(word) {
-                Verdict::Simulate(Op::Branch { offset }) => (offset, false),
-                Verdict::Simulate(op) if let Some(offset) = op.branch_offset() => (offset, true),
-                _ => continue,
+            let Verdict::Simulate(op) = classify(word) else { continue };
+            let (expected, falls_through) = match op.control() {
+                Control::Jump(offset) => (offset, false),
+                Control::Either(offset) => (offset, true),
+                Control::Next | Control::Call(_) | Control::Register { .. } => continue,
             };
             let found = Continuation::of(word);
             let is_same = matches!(found, Continuation::Next { falls_through: falls, offset: Some(offset) }

@@ -18,9 +18,10 @@ use core::ops::Range;
 
 use fallible::OutOfMemory;
 
+use super::classify;
+use super::control::Control;
 use super::op::Op;
 use super::verdict::{Reason, Verdict};
-use super::{branch_offset, classify};
 
 /// The number of instructions after ADR among which the load is looked for.
 const REACH: usize = 16;
@@ -119,10 +120,10 @@ fn table(at: u64, function: Range<u64>, read: impl Fn(u64) -> u32) -> Option<u64
         if accesses_by(word, rd) {
             return Some(start);
         }
-        let leaves = matches!(
-            classify(word),
-            Verdict::Simulate(Op::Branch { .. } | Op::BranchRegister { .. } | Op::BranchAuthenticated { .. })
-        );
+        let leaves = match Control::after(word, classify(word)) {
+            Control::Next | Control::Either(_) | Control::Call(_) => false,
+            Control::Jump(_) | Control::Register { .. } => true,
+        };
         if leaves || computes(word, rd) {
             break;
         }
@@ -143,7 +144,8 @@ const fn computes(word: u32, rd: u8) -> bool {
 
 /// Returns the target of the word at `at`, if it is a direct branch without a link.
 fn target(word: u32, at: u64) -> Option<u64> {
-    branch_offset(word, classify(word)).map(|offset| at.wrapping_add_signed(offset.into()))
+    let offset = Control::after(word, classify(word)).branch_offset();
+    offset.map(|offset| at.wrapping_add_signed(offset.into()))
 }
 
 #[cfg(test)]

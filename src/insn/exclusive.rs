@@ -35,8 +35,9 @@ use fallible::OutOfMemory;
 
 pub use callees::SequenceCallees;
 
-use super::classify::{branch_offset, classify};
-use super::op::{Indirect, Op};
+use super::classify::classify;
+use super::control::Control;
+use super::op::Indirect;
 use super::verdict::{Reason, Verdict};
 
 /// The exclusive sequences of a function.
@@ -255,7 +256,7 @@ impl Sequences {
 }
 
 impl Step {
-    /// Returns whether a sequence continues after the instruction.
+    /// Returns whether the instruction neither begins nor ends a sequence.
     fn passes(self) -> bool {
         matches!(self, Self::Continue { .. } | Self::Call { .. })
     }
@@ -264,26 +265,24 @@ impl Step {
         /// CLREX (C6.2), without its operand in bits 11 to 8.
         const CLREX: u32 = 0xd503_305f;
         let verdict = classify(word);
-        let (next, offset) = match verdict {
+        match verdict {
             Verdict::Reject(Reason::LoadExclusive) => return Self::Load,
             Verdict::Reject(Reason::StoreExclusive) => return Self::Store,
-            Verdict::Simulate(
-                Op::BranchRegister { kind: Indirect::Return, .. }
-                | Op::BranchAuthenticated { kind: Indirect::Return, .. },
-            ) => return Self::Return,
-            Verdict::Reject(Reason::ExceptionGenerating | Reason::PermanentlyUndefined | Reason::ExceptionReturn)
-            | Verdict::Simulate(
-                Op::BranchRegister { kind: Indirect::Jump, .. } | Op::BranchAuthenticated { kind: Indirect::Jump, .. },
-            ) => return Self::End,
-            Verdict::Simulate(Op::BranchLink { offset }) => return Self::Call { offset: Some(offset) },
-            Verdict::Simulate(
-                Op::BranchRegister { kind: Indirect::Call, .. } | Op::BranchAuthenticated { kind: Indirect::Call, .. },
-            ) => return Self::Call { offset: None },
+            Verdict::Reject(Reason::ExceptionGenerating | Reason::PermanentlyUndefined | Reason::ExceptionReturn) => {
+                return Self::End;
+            }
             Verdict::Slot if word & !0xf00 == CLREX => return Self::End,
-            Verdict::Simulate(Op::Branch { offset }) => (false, Some(offset)),
-            _ => (true, branch_offset(word, verdict)),
-        };
-        Self::Continue { next, offset }
+            _ => {}
+        }
+        match Control::after(word, verdict) {
+            Control::Next => Self::Continue { next: true, offset: None },
+            Control::Jump(offset) => Self::Continue { next: false, offset: Some(offset) },
+            Control::Either(offset) => Self::Continue { next: true, offset: Some(offset) },
+            Control::Call(offset) => Self::Call { offset: Some(offset) },
+            Control::Register { kind: Indirect::Call, .. } => Self::Call { offset: None },
+            Control::Register { kind: Indirect::Jump, .. } => Self::End,
+            Control::Register { kind: Indirect::Return, .. } => Self::Return,
+        }
     }
 }
 

@@ -55,28 +55,26 @@ impl Linkage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::insn::{Indirect, Instruction, Op, StackPointer, Verdict, classify};
+    use crate::insn::{Control, Indirect, Instruction, StackPointer, Verdict, classify};
     use kprobes_random::Random;
 
     /// What the verdict and the operands say of branches and of the frame record.
     fn expected(word: u32) -> Option<Linkage> {
         match classify(word) {
-            Verdict::Simulate(Op::Branch { offset }) => Some(Linkage::Jump(offset.into())),
-            Verdict::Simulate(Op::BranchLink { .. }) => Some(Linkage::Call),
-            Verdict::Simulate(Op::BranchRegister { kind, rn } | Op::BranchAuthenticated { kind, rn, .. }) => match kind
-            {
-                Indirect::Call => Some(Linkage::Call),
-                Indirect::Return if rn == 30 => Some(Linkage::Return),
-                _ => Some(Linkage::Elsewhere),
+            Verdict::Simulate(op) => match op.control() {
+                Control::Next => None,
+                Control::Jump(offset) => Some(Linkage::Jump(offset.into())),
+                Control::Call(_) | Control::Register { kind: Indirect::Call, .. } => Some(Linkage::Call),
+                Control::Register { kind: Indirect::Return, rn: 30 } => Some(Linkage::Return),
+                Control::Either(_) | Control::Register { .. } => Some(Linkage::Elsewhere),
             },
-            Verdict::Simulate(op) if op.branch_offset().is_some() => Some(Linkage::Elsewhere),
             Verdict::Slot => match Instruction::decode(word) {
                 Some(Instruction::AddImmediate { rd: 29, rn: 31, addend: 0.. }) => Some(Linkage::Frame),
                 Some(Instruction::LoadPair { rt: 29, rt2: 30, rn: 31, .. }) => Some(Linkage::Restore),
                 // Those that also move the stack pointer have no operands there.
                 _ => (StackPointer::after(word) == StackPointer::Moved(0)).then_some(Linkage::Next),
             },
-            _ => None,
+            Verdict::Reject(_) => None,
         }
     }
 

@@ -32,10 +32,10 @@ pub(super) use walk::Shared;
 use walk::{Begin, PATHS_MAX, Walk};
 
 use super::classify;
-use super::op::{Indirect, Op};
+use super::control::Control;
+use super::op::Indirect;
 use super::registers::{RegisterAccess, Registers};
 use super::survey::row::{Row, offset};
-use super::verdict::Verdict;
 
 /// Why a register is not known to be dead. Addresses are virtual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,12 +159,7 @@ pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
     let mut handed = Registers::NONE;
     for word in function.step_by(4).filter_map(read) {
         let verdict = classify(word);
-        if let Verdict::Simulate(
-            Op::BranchLink { .. }
-            | Op::BranchRegister { kind: Indirect::Call, .. }
-            | Op::BranchAuthenticated { kind: Indirect::Call, .. },
-        ) = verdict
-        {
+        if let Control::Call(_) | Control::Register { kind: Indirect::Call, .. } = Control::after(word, verdict) {
             return SCRATCH;
         }
         handed = handed | RegisterAccess::under(verdict, word).writes & SCRATCH;

@@ -40,6 +40,7 @@
 
 mod classify;
 mod continuation;
+mod control;
 mod data;
 mod decode;
 // For the crates that compile programs.
@@ -73,11 +74,9 @@ pub use verdict::{Reason, Verdict};
 #[doc(hidden)]
 pub use {
     crate::exception::simulate::{Environment, Fault, Guard, holds},
-    classify::{
-        branch_offset, is_exception_or_system, is_floating, is_load_or_store, is_prefetch, may_branch, modifies_next,
-        returns_authenticated,
-    },
+    classify::{is_exception_or_system, is_floating, is_load_or_store, is_prefetch, may_branch, modifies_next},
     continuation::Continuation,
+    control::Control,
     data::may_read_data,
     decode::{Instruction, LoadSize, Shift},
     encode::{BRK_KPROBE, BRK_STEP, branch, brk},

@@ -99,29 +99,4 @@ pub enum Op {
     ClearDaif { mask: u8 },
 }
 
-impl Op {
-    /// Returns the distance of a direct branch that is not a call, in bytes; `None` for other instructions.
-    #[must_use]
-    pub const fn branch_offset(self) -> Option<i32> {
-        match self {
-            Self::Branch { offset }
-            | Self::BranchConditional { offset, .. }
-            | Self::CompareBranch { offset, .. }
-            | Self::TestBranch { offset, .. } => Some(offset),
-            Self::Nop | Self::Address { .. } | Self::AddressOfPage { .. } | Self::LoadLiteral { .. } => None,
-            Self::BranchLink { .. } | Self::BranchRegister { .. } | Self::BranchAuthenticated { .. } => None,
-            Self::ReadDaif { .. } | Self::WriteDaif { .. } | Self::SetDaif { .. } | Self::ClearDaif { .. } => None,
-        }
-    }
-
-    /// Returns whether the instruction branches to an address in a register, and neither calls nor returns.
-    #[must_use]
-    pub const fn is_jump(self) -> bool {
-        matches!(
-            self,
-            Self::BranchRegister { kind: Indirect::Jump, .. } | Self::BranchAuthenticated { kind: Indirect::Jump, .. }
-        )
-    }
-}
-
 const _: () = assert!(size_of::<Op>() <= 16);

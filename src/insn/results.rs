@@ -15,10 +15,11 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::classify;
+use super::control::Control;
 use super::liveness::{Bounds, Live, Read, ScratchPreservers, Shared, called_by, function_around, live_after_call};
 use super::registers::Registers;
 use super::survey::row::{Row, offset};
-use super::{branch_offset, classify};
 
 /// The functions of a text that have such results, or for which that cannot be excluded.
 #[derive(Debug, Default)]
@@ -50,14 +51,15 @@ impl ScratchResults {
             let Some(function) = function_around(function, &text, bounds) else { continue };
             for at in function.clone().step_by(4) {
                 let Some(word) = read(at) else { break };
-                let target = called_by(word, at).or_else(|| {
-                    branch_offset(word, classify(word)).map(|offset| at.wrapping_add_signed(offset.into()))
-                });
-                let other = target.filter(|target| !function.contains(target) && !found.has_some(*target));
-                if let Some(other) = other {
+                let other = match Control::after(word, classify(word)) {
+                    Control::Jump(offset) | Control::Either(offset) | Control::Call(offset) => {
+                        at.wrapping_add_signed(offset.into())
+                    }
+                    Control::Next | Control::Register { .. } => continue,
+                };
+                if !function.contains(&other) && !found.has_some(other) {
                     found.add(other, live)?;
-                    pending.try_reserve(1).ok()?;
-                    pending.push((other, live));
+                    fallible::push(&mut pending, (other, live)).ok()?;
                 }
             }
         }

@@ -11,8 +11,8 @@ use super::registry::Yield;
 use super::{NotEntry, ProbeError};
 use crate::event::site::{self, EventSite};
 use crate::insn::{
-    self, Data, Live, Reason, Registers, ScratchPreservers, ScratchResults, SequenceCallees, Sequences, Survey,
-    Verdict, encode,
+    self, Control, Data, Indirect, Live, Reason, Registers, ScratchPreservers, ScratchResults, SequenceCallees,
+    Sequences, Survey, Verdict, encode,
 };
 use crate::{interrupts, kernel, text};
 
@@ -348,12 +348,11 @@ impl Checker {
             if !insn::may_branch(word) {
                 continue;
             }
-            let verdict = insn::classify(word);
-            let target = insn::branch_offset(word, verdict).map(|offset| branch.wrapping_add_signed(offset as isize));
-            if target == Some(address) {
+            let control = Control::after(word, insn::classify(word));
+            if control.branch_offset().is_some_and(|offset| branch.wrapping_add_signed(offset as isize) == address) {
                 return Some(NotEntry::Loop { branch });
             }
-            if matches!(verdict, Verdict::Simulate(operation) if operation.is_jump()) {
+            if let Control::Register { kind: Indirect::Jump, .. } = control {
                 jump = jump.or(Some(NotEntry::Jump { branch }));
             }
         }

@@ -18,7 +18,7 @@ use core::sync::atomic::{
 };
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::insn::{Indirect, Op, Reason, Verdict, classify};
+use aarch64_kprobes::insn::{Control, Indirect, Op, Reason, Verdict, classify};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError, probe};
 use kprobes_console::symbol;
 use runtime::memory::layout;
@@ -62,20 +62,26 @@ fn word_at(address: usize) -> u32 {
 
 /// Returns the target of the branch at `address`, if the instruction contains it.
 fn target_of(address: usize) -> Option<usize> {
-    let Verdict::Simulate(operation) = classify(word_at(address)) else { return None };
-    let offset = if let Op::BranchLink { offset } = operation { Some(offset) } else { operation.branch_offset() };
-    offset.map(|offset| address.wrapping_add_signed(offset as isize))
+    let word = word_at(address);
+    match Control::after(word, classify(word)) {
+        Control::Jump(offset) | Control::Either(offset) | Control::Call(offset) => {
+            Some(address.wrapping_add_signed(offset as isize))
+        }
+        Control::Next | Control::Register { .. } => None,
+    }
 }
 
 /// Returns whether control always continues with the next instruction after `address`, perhaps after a call.
 fn goes_on(address: usize) -> bool {
-    match classify(word_at(address)) {
-        Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
-            kind == Indirect::Call
-        }
-        Verdict::Simulate(operation) => operation.branch_offset().is_none(),
-        Verdict::Reject(reason) => reason != Reason::ExceptionGenerating && reason != Reason::PermanentlyUndefined,
-        _ => true,
+    let word = word_at(address);
+    let verdict = classify(word);
+    if let Verdict::Reject(Reason::ExceptionGenerating | Reason::PermanentlyUndefined) = verdict {
+        return false;
+    }
+    match Control::after(word, verdict) {
+        Control::Next | Control::Call(_) => true,
+        Control::Jump(_) | Control::Either(_) => false,
+        Control::Register { kind, .. } => kind == Indirect::Call,
     }
 }
 

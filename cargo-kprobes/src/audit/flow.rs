@@ -1,8 +1,6 @@
 //! Where control goes from an instruction, which follows from the engine's own classification. Pure.
 
-use aarch64_kprobes::insn::{
-    Indirect, Op, Reason, Verdict, branch_offset, classify, is_floating, returns_authenticated,
-};
+use aarch64_kprobes::insn::{Control, Indirect, Reason, Verdict, classify, is_floating};
 
 /// The number of the link register.
 pub const LINK: u8 = 30;
@@ -32,18 +30,21 @@ pub enum Flow {
 pub fn flow(word: u32) -> Flow {
     let verdict = classify(word);
     match verdict {
-        Verdict::Simulate(Op::Branch { offset }) => Flow::Jump(offset.into()),
-        Verdict::Simulate(Op::BranchLink { offset }) => Flow::Call(offset.into()),
-        Verdict::Simulate(Op::BranchRegister { kind, rn } | Op::BranchAuthenticated { kind, rn, .. }) => match kind {
-            Indirect::Call => Flow::CallRegister(rn),
-            Indirect::Return if rn == LINK => Flow::Return,
-            Indirect::Jump | Indirect::Return => Flow::JumpRegister(rn),
-        },
-        Verdict::Reject(Reason::ExceptionReturn) => Flow::Return,
-        Verdict::Reject(Reason::AuthenticatedAddress) if returns_authenticated(word) => Flow::Return,
-        Verdict::Reject(Reason::ExceptionGenerating) => Flow::Exception("it generates an exception"),
-        Verdict::Reject(Reason::PermanentlyUndefined) => Flow::Exception("it is permanently undefined"),
-        Verdict::Reject(Reason::Unallocated) if !is_floating(word) => Flow::Exception("it is not a known instruction"),
-        _ => branch_offset(word, verdict).map_or(Flow::Next, |offset| Flow::Condition(offset.into())),
+        Verdict::Reject(Reason::ExceptionReturn) => return Flow::Return,
+        Verdict::Reject(Reason::ExceptionGenerating) => return Flow::Exception("it generates an exception"),
+        Verdict::Reject(Reason::PermanentlyUndefined) => return Flow::Exception("it is permanently undefined"),
+        Verdict::Reject(Reason::Unallocated) if !is_floating(word) => {
+            return Flow::Exception("it is not a known instruction");
+        }
+        _ => {}
+    }
+    match Control::after(word, verdict) {
+        Control::Next => Flow::Next,
+        Control::Jump(offset) => Flow::Jump(offset.into()),
+        Control::Either(offset) => Flow::Condition(offset.into()),
+        Control::Call(offset) => Flow::Call(offset.into()),
+        Control::Register { kind: Indirect::Call, rn } => Flow::CallRegister(rn),
+        Control::Register { kind: Indirect::Return, rn: LINK } => Flow::Return,
+        Control::Register { kind: Indirect::Jump | Indirect::Return, rn } => Flow::JumpRegister(rn),
     }
 }

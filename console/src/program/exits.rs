@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use aarch64_kprobes::insn::{self, Indirect, Op, Reason, Verdict};
+use aarch64_kprobes::insn::{self, Control, Indirect, Op, Verdict};
 
 /// The condition under which an instruction leaves its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,19 +28,16 @@ pub enum Exit {
 pub fn exit_at(address: usize, word: u32, function: &Range<usize>) -> Option<Exit> {
     let leads_out = |offset: i32| !function.contains(&address.wrapping_add_signed(offset as isize));
     let verdict = insn::classify(word);
-    let Verdict::Simulate(op) = verdict else {
-        // An instruction that is refused: so is the probe on it, with the reason.
-        let is_return = verdict == Verdict::Reject(Reason::AuthenticatedAddress) && insn::returns_authenticated(word);
-        return (is_return || insn::branch_offset(word, verdict).is_some_and(leads_out)).then_some(Exit::Always);
-    };
-    match op {
-        Op::BranchRegister { kind: Indirect::Return, .. }
-        | Op::BranchAuthenticated { kind: Indirect::Return | Indirect::Jump, .. } => Some(Exit::Always),
-        Op::BranchRegister { kind: Indirect::Jump, rn } => Some(Exit::Register(rn)),
-        _ => {
-            let is_always = matches!(op, Op::Branch { .. });
-            leads_out(op.branch_offset()?).then_some(if is_always { Exit::Always } else { Exit::Conditional(op) })
+    match (Control::after(word, verdict), verdict) {
+        (Control::Jump(offset) | Control::Either(offset), _) if !leads_out(offset) => None,
+        (Control::Either(_), Verdict::Simulate(op)) => Some(Exit::Conditional(op)),
+        // A branch that is refused is an exit, too: the probe on it is refused, with the reason.
+        (Control::Jump(_) | Control::Either(_), _) => Some(Exit::Always),
+        (Control::Register { kind: Indirect::Jump, rn }, Verdict::Simulate(Op::BranchRegister { .. })) => {
+            Some(Exit::Register(rn))
         }
+        (Control::Register { kind: Indirect::Jump | Indirect::Return, .. }, _) => Some(Exit::Always),
+        (Control::Next | Control::Call(_) | Control::Register { kind: Indirect::Call, .. }, _) => None,
     }
 }
 

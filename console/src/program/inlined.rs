@@ -225,7 +225,7 @@ fn all(boundaries: impl Iterator<Item = Option<CopyBoundary>>) -> Result<Option<
 /// Returns the conditional branch at the virtual address `address`.
 fn branch_at(address: usize) -> Option<insn::Op> {
     match insn::classify(probe::instruction(address)?) {
-        Verdict::Simulate(op) if op.branch_offset().is_some() => Some(op),
+        Verdict::Simulate(op) if op.control().branch_offset().is_some() => Some(op),
         _ => None,
     }
 }

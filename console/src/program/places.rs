@@ -62,7 +62,7 @@ impl ResolvedPlace {
     pub fn reported(&self) -> usize {
         match self.way {
             Way::Exit(Exit::Conditional(op)) => {
-                self.address.wrapping_add_signed(op.branch_offset().unwrap_or(4) as isize)
+                self.address.wrapping_add_signed(op.control().branch_offset().unwrap_or(4) as isize)
             }
             Way::Exit(Exit::Unless(_)) => self.address + 4,
             _ => self.address,

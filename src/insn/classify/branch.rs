@@ -45,25 +45,6 @@ pub(super) const fn classify(word: u32) -> Verdict {
     }
 }
 
-/// Returns the distance of a direct branch that is not a call, in bytes; `None` for other instructions. A branch that
-/// is refused is one, too. `verdict` is that on `word`.
-#[must_use]
-pub const fn branch_offset(word: u32, verdict: Verdict) -> Option<i32> {
-    match verdict {
-        Verdict::Simulate(op) => op.branch_offset(),
-        // FEAT_CMPBR (C6.2, CB).
-        Verdict::Reject(Reason::CompareAndBranch) => Some(signed(word, 13, 5) << 2),
-        Verdict::Slot | Verdict::Reject(_) => None,
-    }
-}
-
-/// Returns whether an instruction of FEAT_PAuth_LR, which is refused for [`Reason::AuthenticatedAddress`], returns:
-/// RETAASPPC or RETABSPPC, with the offset in the instruction or in a register (C6.2).
-#[must_use]
-pub const fn returns_authenticated(word: u32) -> bool {
-    word & 0xffc0_001f == 0x5500_001f || word & 0xffff_fbe0 == 0xd65f_0be0
-}
-
 const fn compare_and_branch(word: u32) -> Verdict {
     let allocated =
         if bit(word, 24) { !bit(word, 14) } else { field(word, 15, 14) == 0b00 || bit(word, 15) && !bit(word, 31) };

@@ -13,7 +13,6 @@ mod system;
 mod system_registers;
 mod vector;
 
-pub use branch::{branch_offset, returns_authenticated};
 pub use float::is_floating;
 pub use memory::is_prefetch;
 

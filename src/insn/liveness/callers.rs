@@ -15,10 +15,10 @@ use core::ops::Range;
 use super::flow::{Exit, Flow};
 use super::walk::{DEPTH, read_by_callee};
 use super::{Bounds, Live, Preserving, Read, SCRATCH, called_by, function_around};
-use crate::insn::op::{Indirect, Op};
+use crate::insn::classify;
+use crate::insn::control::Control;
+use crate::insn::op::Indirect;
 use crate::insn::registers::{RegisterAccess, Registers};
-use crate::insn::verdict::Verdict;
-use crate::insn::{branch_offset, classify};
 
 /// The number of words that are taken together where no function is known.
 const PIECE: u64 = 256;
@@ -176,16 +176,13 @@ impl<'a> Callers<'a> {
     /// text.
     fn leaving(&self, at: u64, function: &Range<u64>) -> Option<Leaving> {
         let word = (self.read)(at)?;
-        let verdict = classify(word);
-        let target = |offset: i32| at.wrapping_add_signed(offset.into());
-        let outside = |target: u64| if function.contains(&target) { Leaving::Nowhere } else { Leaving::To(target) };
-        Some(match verdict {
-            Verdict::Simulate(Op::BranchLink { offset }) => outside(target(offset)),
-            Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => match kind {
-                Indirect::Return => Leaving::Nowhere,
-                Indirect::Jump | Indirect::Call => Leaving::Unknown,
-            },
-            _ => branch_offset(word, verdict).map_or(Leaving::Nowhere, |offset| outside(target(offset))),
+        Some(match Control::after(word, classify(word)) {
+            Control::Next | Control::Register { kind: Indirect::Return, .. } => Leaving::Nowhere,
+            Control::Jump(offset) | Control::Either(offset) | Control::Call(offset) => {
+                let target = at.wrapping_add_signed(offset.into());
+                if function.contains(&target) { Leaving::Nowhere } else { Leaving::To(target) }
+            }
+            Control::Register { kind: Indirect::Jump | Indirect::Call, .. } => Leaving::Unknown,
         })
     }
 

@@ -9,10 +9,10 @@ use core::ops::Range;
 
 use super::walk::is_trap;
 use super::{Read, SCRATCH};
-use crate::insn::op::{Indirect, Op};
+use crate::insn::classify;
+use crate::insn::control::Control;
+use crate::insn::op::Indirect;
 use crate::insn::registers::{RegisterAccess, Registers};
-use crate::insn::verdict::Verdict;
-use crate::insn::{branch_offset, classify};
 
 /// The largest number of times that the instructions are looked at before every register counts as found. Loops in
 /// loops take one more for each level.
@@ -51,25 +51,12 @@ pub(super) enum Exit {
 struct Instruction {
     reads: Registers,
     writes: Registers,
-    next: Next,
+    /// How control leaves it; `None` if execution does not get past it.
+    control: Option<Control>,
     /// Whether an indirect jump may lead here.
     is_landing: bool,
     /// What was found before the instruction.
     found: Registers,
-}
-
-/// What follows an instruction. Distances are in bytes.
-#[derive(Clone, Copy)]
-enum Next {
-    Instruction,
-    Branch(i32),
-    Either(i32),
-    Call(i32),
-    IndirectCall,
-    Jump,
-    Return,
-    /// Execution does not get past it.
-    Nothing,
 }
 
 impl Flow {
@@ -104,11 +91,11 @@ impl Flow {
         for instruction in &mut self.instructions {
             instruction.is_landing = !goes_on;
             // A call may be of a function that does not return.
-            goes_on = matches!(instruction.next, Next::Instruction | Next::Either(_));
+            goes_on = matches!(instruction.control, Some(Control::Next | Control::Either(_)));
         }
         for index in 0..self.instructions.len() {
-            let next = self.instructions.get(index).map(|instruction| instruction.next);
-            let Some(Next::Branch(offset) | Next::Either(offset)) = next else { continue };
+            let control = self.instructions.get(index).and_then(|instruction| instruction.control);
+            let Some(offset) = control.and_then(Control::branch_offset) else { continue };
             if let Some(target) = self.index(self.at(index).wrapping_add_signed(offset.into()))
                 && let Some(target) = self.instructions.get_mut(target)
             {
@@ -121,11 +108,11 @@ impl Flow {
     /// often several times, with what has been found so far after a call, and returns what is found before the exit.
     /// After returns, and after indirect jumps that are tail calls, nothing is read. Returns `None` if `leave` does.
     pub(super) fn solve(&mut self, leave: Leave<'_>) -> Option<()> {
-        let ends = match self.instructions.last().map(|instruction| instruction.next) {
-            Some(Next::Instruction | Next::Either(_) | Next::Call(_)) => {
+        let ends = match self.instructions.last().and_then(|instruction| instruction.control) {
+            Some(Control::Next | Control::Either(_) | Control::Call(_)) => {
                 leave(Exit::End(self.at(self.instructions.len())), Registers::NONE)?
             }
-            _ => Registers::NONE,
+            Some(Control::Jump(_) | Control::Register { .. }) | None => Registers::NONE,
         };
         let mut outside = Outside { landed: Registers::NONE, ends };
         for sweep in 0..=SWEEPS_MAX {
@@ -157,14 +144,14 @@ impl Flow {
         let at = self.at(index);
         let past = || self.instructions.get(index + 1).map_or(outside.ends, |instruction| instruction.found);
         let target = |offset: i32| at.wrapping_add_signed(offset.into());
-        Some(match self.instructions.get(index)?.next {
-            Next::Instruction => past(),
-            Next::Branch(offset) => self.before_target(target(offset), leave)?,
-            Next::Either(offset) => self.before_target(target(offset), leave)? | past(),
-            Next::Call(offset) => leave(Exit::Call { at, function: target(offset) }, past())?,
-            Next::Jump => outside.landed,
+        Some(match self.instructions.get(index)?.control {
+            Some(Control::Next) => past(),
+            Some(Control::Jump(offset)) => self.before_target(target(offset), leave)?,
+            Some(Control::Either(offset)) => self.before_target(target(offset), leave)? | past(),
+            Some(Control::Call(offset)) => leave(Exit::Call { at, function: target(offset) }, past())?,
+            Some(Control::Register { kind: Indirect::Jump, .. }) => outside.landed,
             // A function that is called by a register follows the standard, otherwise it could not be called.
-            Next::IndirectCall | Next::Return | Next::Nothing => Registers::NONE,
+            Some(Control::Register { kind: Indirect::Call | Indirect::Return, .. }) | None => Registers::NONE,
         })
     }
 
@@ -192,7 +179,7 @@ impl Instruction {
         const NOTHING: Instruction = Instruction {
             reads: Registers::NONE,
             writes: Registers::NONE,
-            next: Next::Nothing,
+            control: None,
             is_landing: false,
             found: Registers::NONE,
         };
@@ -202,17 +189,7 @@ impl Instruction {
             return NOTHING;
         }
         let RegisterAccess { reads, writes } = RegisterAccess::under(verdict, word);
-        let next = match verdict {
-            Verdict::Simulate(Op::Branch { offset }) => Next::Branch(offset),
-            Verdict::Simulate(Op::BranchLink { offset }) => Next::Call(offset),
-            Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => match kind {
-                Indirect::Call => Next::IndirectCall,
-                Indirect::Jump => Next::Jump,
-                Indirect::Return => Next::Return,
-            },
-            _ => branch_offset(word, verdict).map_or(Next::Instruction, Next::Either),
-        };
         let reads = if reads == Registers::ALL { reads } else { reads & SCRATCH };
-        Self { reads, writes: writes & SCRATCH, next, ..NOTHING }
+        Self { reads, writes: writes & SCRATCH, control: Some(Control::after(word, verdict)), ..NOTHING }
     }
 }

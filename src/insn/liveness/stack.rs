@@ -4,11 +4,11 @@ use core::ops::Range;
 
 use super::Read;
 use super::walk::{DEPTH, STEPS_MAX};
+use crate::insn::classify;
+use crate::insn::control::Control;
 use crate::insn::decode::Instruction;
-use crate::insn::op::{Indirect, Op};
+use crate::insn::op::Indirect;
 use crate::insn::registers::{RegisterAccess, Registers, StackPointer};
-use crate::insn::verdict::Verdict;
-use crate::insn::{branch_offset, classify};
 
 /// Returns how many bytes higher than at its entry the stack pointer is when the function at these virtual addresses
 /// returns; `None` if that cannot be determined, as in a function with conditional branches.
@@ -59,12 +59,12 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
         } else if RegisterAccess::under(verdict, word).writes.intersects(Registers::x(29)) {
             frame = None;
         }
-        match verdict {
-            Verdict::Simulate(Op::Branch { offset }) => {
+        match Control::after(word, verdict) {
+            Control::Jump(offset) => {
                 at = at.wrapping_add_signed(offset.into());
                 continue;
             }
-            Verdict::Simulate(Op::BranchLink { offset }) if depth < DEPTH => {
+            Control::Call(offset) if depth < DEPTH => {
                 let function = at.wrapping_add_signed(offset.into());
                 height += match moved(function, end, read, steps, depth + 1) {
                     // A function with several paths is assumed to restore it.
@@ -72,13 +72,9 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
                     height => height?,
                 };
             }
-            Verdict::Simulate(
-                Op::BranchRegister { kind: Indirect::Return, .. }
-                | Op::BranchAuthenticated { kind: Indirect::Return, .. },
-            ) => return Ok(height),
-            Verdict::Simulate(op) if op.is_jump() => return Err(Undetermined::Paths),
-            _ if branch_offset(word, verdict).is_some() => return Err(Undetermined::Paths),
-            _ => {}
+            Control::Next | Control::Call(_) | Control::Register { kind: Indirect::Call, .. } => {}
+            Control::Either(_) | Control::Register { kind: Indirect::Jump, .. } => return Err(Undetermined::Paths),
+            Control::Register { kind: Indirect::Return, .. } => return Ok(height),
         }
         at = at.wrapping_add(4);
     }

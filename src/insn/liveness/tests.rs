@@ -258,10 +258,12 @@ fn functions_that_do_not_restore_the_stack_pointer_are_found() {
     const DOWN: u32 = 0xd100_83ff; // sub sp, sp, #32
     const TO_FRAME: u32 = 0x9100_03bf; // mov sp, x29
     const COMPARE_TWO: u32 = 0xf401_0040; // cbgt x0, x1, +8
+    const RETURN_SIGNED: u32 = 0x5500_001f; // retaasppc +0
     assert_eq!(moved(&[RET]), Some(0));
     assert_eq!(moved(&[PUSH, SET_FRAME, DOWN, TO_FRAME, POP, RET]), Some(0));
     assert_eq!(moved(&[DOWN, RET]), Some(-32));
     assert_eq!(moved(&[POP, RET]), Some(32));
+    assert_eq!(moved(&[POP, RETURN_SIGNED, DOWN, RET]), Some(32));
     assert_eq!(moved(&[NOP, branch(2), RET, POP, RET]), Some(32));
     // The called function undoes the movement, or moves the stack pointer itself.
     assert_eq!(moved(&[DOWN, call(2), RET, POP, RET]), Some(0));

@@ -5,7 +5,8 @@ use core::cell::Cell;
 
 use super::{Live, Preserving, Read, ScratchPreservers};
 use crate::insn::classify;
-use crate::insn::op::{Indirect, Op};
+use crate::insn::control::Control;
+use crate::insn::op::Indirect;
 use crate::insn::registers::{RegisterAccess, Registers};
 use crate::insn::verdict::{Reason, Verdict};
 
@@ -300,14 +301,14 @@ impl<'a> Walk<'a> {
             return Ok(END);
         }
         let target = |offset: i32| at.wrapping_add_signed(offset.into());
-        Ok(match verdict {
-            Verdict::Simulate(Op::Branch { offset }) => {
-                Next::Branch(Branch { target: target(offset), next: None, unwritten })
+        Ok(match Control::after(word, verdict) {
+            Control::Next => Next::Instruction(unwritten),
+            Control::Jump(offset) => Next::Branch(Branch { target: target(offset), next: None, unwritten }),
+            Control::Either(offset) => {
+                Next::Branch(Branch { target: target(offset), next: Some(at.wrapping_add(4)), unwritten })
             }
-            Verdict::Simulate(Op::BranchLink { offset }) => {
-                Next::Instruction(self.call(target(offset), unwritten, depth)?)
-            }
-            Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
+            Control::Call(offset) => Next::Instruction(self.call(target(offset), unwritten, depth)?),
+            Control::Register { kind, .. } => {
                 let may_be_needed = match (self.begin, kind) {
                     _ if depth > 0 => Registers::NONE,
                     (Begin::Entry, _) | (_, Indirect::Call) | (Begin::Caller, Indirect::Return) => Registers::NONE,
@@ -321,10 +322,6 @@ impl<'a> Walk<'a> {
                 // could not be called.
                 Next::End(if kind == Indirect::Call { Registers::NONE } else { unwritten })
             }
-            Verdict::Simulate(op) if let Some(offset) = op.branch_offset() => {
-                Next::Branch(Branch { target: target(offset), next: Some(at.wrapping_add(4)), unwritten })
-            }
-            _ => Next::Instruction(unwritten),
         })
     }
 

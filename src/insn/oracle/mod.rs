@@ -36,6 +36,7 @@ use differences::DIFFERENCES;
 use expected::{Decoder, Expected};
 use kprobes_random::tried::is_thorough;
 
+use super::control::Control;
 use super::exclusive::may_be_load;
 use super::{Reason, Verdict, classify, may_branch};
 
@@ -143,8 +144,7 @@ impl Findings {
             Verdict::Reject(reason) => self.reject[reason as usize] += 1,
         }
         assert!(verdict != Verdict::Reject(Reason::LoadExclusive) || may_be_load(word), "{word:#010x}");
-        let branches = matches!(verdict, Verdict::Simulate(op) if op.branch_offset().is_some() || op.is_jump());
-        assert!(!branches || may_branch(word), "{word:#010x}");
+        assert!(Control::after(word, verdict) == Control::Next || may_branch(word), "{word:#010x}");
         if !self.scope.asks_about(word) {
             return;
         }

@@ -51,7 +51,7 @@ test!(
         for address in function.clone().step_by(4) {
             let word = probe::instruction(address).expect("an instruction");
             let Verdict::Simulate(op) = insn::classify(word) else { continue };
-            if let Some(offset) = op.branch_offset() {
+            if let Some(offset) = op.control().branch_offset() {
                 leaders.push(address.wrapping_add_signed(offset as isize));
                 leaders.push(address + 4);
             }

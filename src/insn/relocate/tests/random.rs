@@ -154,7 +154,7 @@ impl Case {
         match (reason, self.op) {
             (NotRelocatable::OutOfRange(branch), op) => {
                 let link = matches!(op, Op::BranchLink { .. });
-                let targets = [Some(from.wrapping_add(4)).filter(|_| !link), op.branch_offset().map(target)];
+                let targets = [Some(from.wrapping_add(4)).filter(|_| !link), op.control().branch_offset().map(target)];
                 let call = if let Op::BranchLink { offset } = op { Some(target(offset)) } else { None };
                 assert!(targets.contains(&Some(branch.to)) || call == Some(branch.to));
                 assert!(branch.from.wrapping_sub(to) < 4 * MAX_WORDS as u64);
