@@ -128,8 +128,13 @@ fn reason_to_simulate(op: Op) -> &'static str {
         Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => {
             "reads or writes the interrupt masks, which a probe keeps in the saved state"
         }
-        // All other simulated instructions are branches.
-        _ => "is a branch, which would leave the out-of-line slot",
+        Op::Branch { .. }
+        | Op::BranchLink { .. }
+        | Op::BranchConditional { .. }
+        | Op::CompareBranch { .. }
+        | Op::TestBranch { .. }
+        | Op::BranchRegister { .. }
+        | Op::BranchAuthenticated { .. } => "is a branch, which would leave the out-of-line slot",
     }
 }
 

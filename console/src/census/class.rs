@@ -100,8 +100,7 @@ impl Simulation {
             Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => {
                 Self::InterruptMasks
             }
-            // The other simulated instructions branch to an address in a register, authenticated or not.
-            _ => Self::BranchRegister,
+            Op::BranchRegister { .. } | Op::BranchAuthenticated { .. } => Self::BranchRegister,
         }
     }
 }
