@@ -58,14 +58,10 @@ enum Step {
     Load,
     /// Ends the current sequence.
     Store,
-    /// Ends the sequence without a store, or leaves the function for an unknown place.
+    /// Ends the sequence without a store.
     End,
-    /// Returns from the function.
-    Return,
-    /// Calls a function, at an offset in bytes if that is known.
-    Call { offset: Option<i32> },
-    /// Continues with the next instruction, or at an offset in bytes, or both.
-    Continue { next: bool, offset: Option<i32> },
+    /// Any other instruction.
+    Other(Control),
 }
 
 impl Sequences {
@@ -98,7 +94,7 @@ impl Sequences {
         let begins_outside = leads.first() == Some(&true);
         let mut is_begun_by_call = false;
         for (step, _) in found.steps.iter_mut().zip(&leads).filter(|(_, leads)| **leads) {
-            if matches!(step, Step::Call { .. }) {
+            if matches!(step, Step::Other(Control::Call(_) | Control::Register { kind: Indirect::Call, .. })) {
                 *step = Step::Load;
                 is_begun_by_call = true;
             }
@@ -136,13 +132,9 @@ impl Sequences {
     fn end_in_callees(&mut self, outside: impl Fn(u64) -> Option<u32>) {
         let function = self.function();
         for index in 0..self.steps.len() {
-            let callee = match self.steps[index] {
-                Step::Call { offset } => offset,
-                Step::Continue { next: false, offset } => offset,
-                _ => None,
-            };
-            let callee = callee.map(|offset| self.target(index, offset));
-            if callee.is_some_and(|at| !function.contains(&at) && begins_with_store(at, &outside)) {
+            let Step::Other(Control::Call(offset) | Control::Jump(offset)) = self.steps[index] else { continue };
+            let callee = self.target(index, offset);
+            if !function.contains(&callee) && begins_with_store(callee, &outside) {
                 self.steps[index] = Step::Store;
             }
         }
@@ -167,9 +159,9 @@ impl Sequences {
     /// branch, call or store-exclusive between them.
     fn straight_end(&self, index: usize) -> Option<usize> {
         (index + 1..self.steps.len()).find_map(|at| match self.steps[at] {
-            Step::Continue { next: true, offset: None } => None,
-            Step::Return => Some(Some(at)),
-            Step::Continue { next: false, .. } if self.successors(at).next().is_none() => Some(Some(at)),
+            Step::Other(Control::Next) => None,
+            Step::Other(Control::Register { kind: Indirect::Return, .. }) => Some(Some(at)),
+            Step::Other(Control::Jump(_)) if self.successors(at).next().is_none() => Some(Some(at)),
             _ => Some(None),
         })?
     }
@@ -210,9 +202,13 @@ impl Sequences {
     fn successors(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
         let (next, offset) = match self.steps[index] {
             Step::Load => (true, None),
-            Step::Store | Step::End | Step::Return => (false, None),
-            Step::Call { .. } => (true, None),
-            Step::Continue { next, offset } => (next, offset),
+            Step::Store | Step::End => (false, None),
+            Step::Other(control) => match control {
+                Control::Next | Control::Call(_) | Control::Register { kind: Indirect::Call, .. } => (true, None),
+                Control::Jump(offset) => (false, Some(offset)),
+                Control::Either(offset) => (true, Some(offset)),
+                Control::Register { kind: Indirect::Jump | Indirect::Return, .. } => (false, None),
+            },
         };
         let next = next.then(|| index + 1);
         let target = offset.and_then(|offset| index.checked_add_signed(offset as isize / 4));
@@ -258,7 +254,7 @@ impl Sequences {
 impl Step {
     /// Returns whether the instruction neither begins nor ends a sequence.
     fn passes(self) -> bool {
-        matches!(self, Self::Continue { .. } | Self::Call { .. })
+        matches!(self, Self::Other(_))
     }
 
     fn of(word: u32) -> Self {
@@ -266,22 +262,13 @@ impl Step {
         const CLREX: u32 = 0xd503_305f;
         let verdict = classify(word);
         match verdict {
-            Verdict::Reject(Reason::LoadExclusive) => return Self::Load,
-            Verdict::Reject(Reason::StoreExclusive) => return Self::Store,
+            Verdict::Reject(Reason::LoadExclusive) => Self::Load,
+            Verdict::Reject(Reason::StoreExclusive) => Self::Store,
             Verdict::Reject(Reason::ExceptionGenerating | Reason::PermanentlyUndefined | Reason::ExceptionReturn) => {
-                return Self::End;
+                Self::End
             }
-            Verdict::Slot if word & !0xf00 == CLREX => return Self::End,
-            _ => {}
-        }
-        match Control::after(word, verdict) {
-            Control::Next => Self::Continue { next: true, offset: None },
-            Control::Jump(offset) => Self::Continue { next: false, offset: Some(offset) },
-            Control::Either(offset) => Self::Continue { next: true, offset: Some(offset) },
-            Control::Call(offset) => Self::Call { offset: Some(offset) },
-            Control::Register { kind: Indirect::Call, .. } => Self::Call { offset: None },
-            Control::Register { kind: Indirect::Jump, .. } => Self::End,
-            Control::Register { kind: Indirect::Return, .. } => Self::Return,
+            Verdict::Slot if word & !0xf00 == CLREX => Self::End,
+            _ => Self::Other(Control::after(word, verdict)),
         }
     }
 }
@@ -294,7 +281,7 @@ const LONGEST: u64 = 32;
 fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
     for at in (0..LONGEST).map(|index| at.wrapping_add(4 * index)) {
         match read(at).map(Step::of) {
-            Some(Step::Continue { next: true, offset: None }) => {}
+            Some(Step::Other(Control::Next)) => {}
             step => return step == Some(Step::Store),
         }
     }

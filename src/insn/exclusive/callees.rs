@@ -12,7 +12,9 @@ use core::ops::Range;
 use fallible::OutOfMemory;
 
 use super::{LONGEST, Sequences, Step, begins_with_store, may_be_load};
+use crate::insn::control::Control;
 use crate::insn::liveness::{Bounds, Read, function_around};
+use crate::insn::op::Indirect;
 use crate::insn::survey::row::{Row, offset};
 
 /// The functions of a text that run inside a sequence of another function, in ascending order.
@@ -197,19 +199,16 @@ impl Sequences {
     /// Returns the function that the word at `index` calls, if it is known.
     fn called(&self, index: usize) -> Option<u64> {
         match self.steps[index] {
-            Step::Call { offset: Some(offset) } => Some(self.target(index, offset)),
+            Step::Other(Control::Call(offset)) => Some(self.target(index, offset)),
             _ => None,
         }
     }
 
     /// Returns the address outside of the function to which the word at `index` branches, if it does.
     fn left_to(&self, index: usize) -> Option<u64> {
-        match self.steps[index] {
-            Step::Continue { offset: Some(offset), .. } => {
-                Some(self.target(index, offset)).filter(|target| !self.function().contains(target))
-            }
-            _ => None,
-        }
+        let Step::Other(control) = self.steps[index] else { return None };
+        let target = self.target(index, control.branch_offset()?);
+        (!self.function().contains(&target)).then_some(target)
     }
 }
 
@@ -220,9 +219,9 @@ fn leaves_open(at: u64, read: Read<'_>) -> bool {
     for at in (0..LONGEST).map(|index| at.wrapping_add(4 * index)) {
         match read(at).map(Step::of) {
             Some(Step::Load) => has_load = true,
-            Some(Step::Continue { next: true, offset: None }) => {}
-            Some(Step::Return) => return has_load,
-            Some(Step::Continue { next: false, offset: Some(offset) }) => {
+            Some(Step::Other(Control::Next)) => {}
+            Some(Step::Other(Control::Register { kind: Indirect::Return, .. })) => return has_load,
+            Some(Step::Other(Control::Jump(offset))) => {
                 return has_load && !begins_with_store(at.wrapping_add_signed(offset.into()), read);
             }
             _ => return false,
