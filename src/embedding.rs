@@ -354,13 +354,15 @@ pub(crate) fn check_executable(memory: usize) -> Result<(), EmbeddingError> {
 
 #[cfg(target_os = "none")]
 fn check_execution(memory: usize) -> Result<(), EmbeddingError> {
+    use crate::insn::encode::compute::RETURN;
+
     check_reach(memory, &crate::kernel::text())?;
     // Where nothing is mapped, the maintenance of the caches would fault.
     // SAFETY: by the contract of `allocate_executable` there is memory, and no device register.
     unsafe { crate::exception::nofault::read::<u32>(memory) }
         .map_err(|fault| EmbeddingError::NotExecutable { address: memory, syndrome: fault.syndrome })?;
     target::check_alias_of(memory)?;
-    crate::text::write(&[crate::text::Words { address: memory, words: [BTI_C, RET] }]);
+    crate::text::write(&[crate::text::Words { address: memory, words: [BTI_C, RETURN] }]);
     // SAFETY: the alias through which `write` has stored both instructions was found to be of this memory, and the
     // caller holds the lock of the registry.
     match unsafe { crate::exception::nofault::call(memory) } {
@@ -372,9 +374,6 @@ fn check_execution(memory: usize) -> Result<(), EmbeddingError> {
 /// BTI c (Arm ARM, C6.2), to which a call may lead in a guarded page; elsewhere it is a NOP.
 #[cfg(target_os = "none")]
 const BTI_C: u32 = 0xd503_245f;
-/// RET (Arm ARM, C6.2).
-#[cfg(target_os = "none")]
-const RET: u32 = 0xd65f_03c0;
 
 /// Checks that direct branches lead from an end of the text to `memory`, and back.
 #[cfg(any(test, target_os = "none"))]

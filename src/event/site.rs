@@ -4,11 +4,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::insn;
-
-/// The hint that does nothing (C6.2, NOP), which stands at a site while nothing listens.
-pub(crate) const NOP: u32 = 0xd503_201f;
-/// BR XZR (C6.2): a branch whose target an analysis of the code cannot determine.
-const BR_ZERO: u32 = 0xd61f_03e0;
+use crate::insn::encode;
+use crate::insn::encode::compute::Branch;
 
 /// A place at which an event happens. Each word is the distance to an address from the word itself, so that the section
 /// needs no relocation when it is loaded.
@@ -68,19 +65,11 @@ pub fn in_program(description: &[u8; IN_PROGRAM], address: u64) -> (u64, u32) {
     (instruction, either_way(block.wrapping_sub(instruction) as isize))
 }
 
-/// Returns a branch over `distance` bytes that may be taken or not, and reads no register.
+/// Returns a branch over `distance` bytes that may be taken or not, and reads no register: CBZ XZR. If that does not
+/// reach so far, returns BR XZR, whose target an analysis of the code cannot determine.
 fn either_way(distance: isize) -> u32 {
-    compare_zero_register(distance).unwrap_or(BR_ZERO)
-}
-
-/// Returns CBZ XZR (C6.2) over `distance` bytes; `None` if the distance does not fit.
-const fn compare_zero_register(distance: isize) -> Option<u32> {
-    const CBZ_ZERO: u32 = 0xb400_001f;
-    const REACH: isize = 1 << 20;
-    if distance < -REACH || distance >= REACH {
-        return None;
-    }
-    Some(CBZ_ZERO | ((distance >> 2) as u32 & 0x7_ffff) << 5)
+    const ZERO_REGISTER: u8 = 31;
+    Branch::Zero(ZERO_REGISTER).word(distance as i64).unwrap_or(encode::branch_register(ZERO_REGISTER))
 }
 
 /// Returns the virtual address that is the distance `word` away from the word.
@@ -193,15 +182,15 @@ mod tests {
     #[test]
     fn a_site_is_a_branch_that_touches_nothing() {
         for distance in [-(1 << 20), -4, 8, (1 << 20) - 4] {
-            let word = compare_zero_register(distance).unwrap();
+            let word = either_way(distance);
             let Verdict::Simulate(operation @ Op::CompareBranch { .. }) = classify(word) else { panic!("{word:#x}") };
             assert_eq!(operation.control().branch_offset(), Some(distance as i32));
             let access = RegisterAccess::of(word);
             assert!(access.reads.is_empty() && access.writes.is_empty(), "{access:?}");
         }
-        assert_eq!(compare_zero_register(1 << 20), None);
-        assert_eq!(compare_zero_register(-(1 << 20) - 4), None);
-        assert!(matches!(classify(BR_ZERO), Verdict::Simulate(Op::BranchRegister { .. })));
-        assert_eq!(classify(NOP), Verdict::Simulate(Op::Nop));
+        for distance in [1 << 20, -(1 << 20) - 4] {
+            assert!(matches!(classify(either_way(distance)), Verdict::Simulate(Op::BranchRegister { .. })));
+        }
+        assert_eq!(classify(encode::NOP), Verdict::Simulate(Op::Nop));
     }
 }

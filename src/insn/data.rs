@@ -18,7 +18,7 @@ use core::ops::Range;
 
 use fallible::OutOfMemory;
 
-use super::classify;
+use super::classify::{classify, signed};
 use super::control::Control;
 use super::op::Op;
 use super::verdict::{Reason, Verdict};
@@ -82,7 +82,7 @@ fn literal(word: u32, at: u64) -> Option<Range<u64>> {
         _ => return None,
     };
     // The offset is in bits 23 to 5 for all of them.
-    let start = at.wrapping_add_signed(i64::from((word << 8).cast_signed() >> 13 << 2));
+    let start = at.wrapping_add_signed(i64::from(signed(word, 23, 5) << 2));
     Some(start..start.wrapping_add(size))
 }
 

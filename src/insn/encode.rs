@@ -17,6 +17,8 @@ pub const BRK_KPROBE: u32 = brk(syndrome::BRK_KPROBE);
 pub const BRK_STEP: u32 = brk(syndrome::BRK_STEPPED);
 /// `msr daifset, #15` (C6.2, MSR (immediate)).
 pub const MASK_INTERRUPTS: u32 = 0xd503_4fdf;
+/// `nop` (C6.2, NOP).
+pub const NOP: u32 = 0xd503_201f;
 
 /// Register number 31 as a base, and in [`add`] and [`subtract`].
 pub const SP: u8 = 31;

@@ -33,6 +33,7 @@ use walk::{Begin, PATHS_MAX, Walk};
 
 use super::classify;
 use super::control::Control;
+use super::encode::branch_target;
 use super::op::Indirect;
 use super::registers::{RegisterAccess, Registers};
 use super::survey::row::{Row, offset};
@@ -209,9 +210,8 @@ pub(super) fn live_after_call(
 
 /// Returns the address that the instruction `word` at `at` calls, if it is a direct call.
 pub(super) fn called_by(word: u32, at: u64) -> Option<u64> {
-    // BL (C6.2), by a single test, because this is called for every word of a text.
-    let is_call = word >> 26 == 0b10_0101;
-    is_call.then(|| at.wrapping_add_signed(i64::from((word << 6).cast_signed() >> 4)))
+    // BL (C6.2), which is B with bit 31 set. By a single test, because this is called for every word of a text.
+    branch_target(word ^ 1 << 31, at)
 }
 
 #[cfg(test)]

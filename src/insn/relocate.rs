@@ -63,7 +63,7 @@ pub fn relocate(word: u32, verdict: Verdict, relocation: &Relocation) -> Result<
         return Err(NotRelocatable::LandingPad);
     }
     match verdict {
-        Verdict::Slot if is_multiply_accumulate(word) => relocate_unchanged([NOP, word], relocation),
+        Verdict::Slot if is_multiply_accumulate(word) => relocate_unchanged([encode::NOP, word], relocation),
         Verdict::Slot => relocate_unchanged([word], relocation),
         Verdict::Simulate(op) => relocate_simulated(word, op, relocation),
         Verdict::Reject(reason) => Err(NotRelocatable::Refused(reason)),
@@ -208,9 +208,6 @@ fn conditional<const BITS: u32>(
     code.branch(target)?;
     Ok(false)
 }
-
-/// C6.2, NOP.
-const NOP: u32 = 0xd503_201f;
 
 /// Returns whether `word` is one of the 64-bit MADD, MSUB, SMADDL, SMSUBL, UMADDL and UMSUBL (C6.2) that adds to a
 /// register. With the zero register, it is a multiplication.

@@ -128,7 +128,7 @@ impl Checker {
         let word = match self.original(address) {
             Original::Instruction(word) => word,
             Original::EventSite(_) => {
-                return Err(ProbeError::Instruction { address, word: site::NOP, reason: Reason::EventSite });
+                return Err(ProbeError::Instruction { address, word: encode::NOP, reason: Reason::EventSite });
             }
         };
         let verdict = insn::classify(word);
@@ -472,7 +472,7 @@ impl Original {
     fn word(self) -> u32 {
         match self {
             Self::Instruction(word) => word,
-            Self::EventSite(_) => site::NOP,
+            Self::EventSite(_) => encode::NOP,
         }
     }
 
@@ -501,7 +501,7 @@ fn original(address: usize) -> Original {
 unsafe fn masked_original(address: usize) -> Original {
     let word = text::read(address);
     let is_branch = encode::branch_target(word, 0).is_some();
-    if (word == site::NOP || is_branch)
+    if (word == encode::NOP || is_branch)
         && let Some(site) = site::at(address)
     {
         return Original::EventSite(site);

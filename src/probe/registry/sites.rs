@@ -6,6 +6,7 @@
 
 use super::{Registry, Used};
 use crate::event::site;
+use crate::insn::encode;
 use crate::text::{self, Word};
 
 /// The number of sites that are replaced while the other CPUs are held once.
@@ -25,7 +26,7 @@ impl Registry {
                 continue;
             }
             let is_armed = self.entries.get_mut(function).is_some_and(|entry| entry.execution.is_some());
-            let word = if is_armed { site.branch() } else { Some(site::NOP) };
+            let word = if is_armed { site.branch() } else { Some(encode::NOP) };
             let Some(word) = word.filter(|word| text::read(site.instruction()) != *word) else { continue };
             if let Some(place) = words.get_mut(count) {
                 *place = Word { address: site.instruction(), words: [word] };
