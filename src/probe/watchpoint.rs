@@ -6,12 +6,15 @@
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
+use spin::mutex::SpinMutex;
+
 use super::hit::cpu::Cpu;
 use super::hit::watch::range::Values;
 #[cfg(target_os = "none")]
 use super::hit::watch::registers;
 use super::hit::watch::slot::{Request, SLOTS, Slot};
 use super::hit::watch::{MOST, WatchHandler};
+use super::registry::Yield;
 use crate::{interrupts, kernel};
 
 /// The reason why memory cannot be watched. Addresses are virtual.
@@ -138,8 +141,8 @@ pub struct Watchpoint {
     is_enabled: AtomicBool,
 }
 
-/// Whether a task changes which watchpoints are enabled.
-static CHANGING: AtomicBool = AtomicBool::new(false);
+/// Held by the task that changes which watchpoints are enabled.
+static TURN: SpinMutex<(), Yield> = SpinMutex::new(());
 
 impl WatchpointBuilder {
     /// Watches loads.
@@ -379,21 +382,9 @@ mod without_registers {
 /// Calls `change` while no other task changes which watchpoints are enabled.
 fn in_turn<T>(change: impl FnOnce() -> T) -> T {
     assert!(!interrupts::are_masked(), "CPUs cannot be waited for with interrupts masked");
-    while CHANGING.swap(true, Ordering::Acquire) {
-        kernel::yield_now();
-    }
     // Dropped also if `change` panics.
-    let _turn = Turn;
+    let _turn = TURN.lock();
     change()
-}
-
-/// The turn of the task that has set [`CHANGING`].
-struct Turn;
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        CHANGING.store(false, Ordering::Release);
-    }
 }
 
 /// Enables or disables `watchpoints`, in the turn of the caller.
