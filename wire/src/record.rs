@@ -17,23 +17,16 @@ pub const HEADER: usize = 20;
 /// The upper bound of a payload's length in bytes. The reader takes a longer one as damage.
 pub const PAYLOAD_MAX: usize = 64 << 10;
 
-/// The kind of a frame's payload.
+/// The kind of a frame's payload, with its number in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
 pub enum PayloadKind {
     /// A page of the ring of a CPU.
-    Page,
+    Page = 1,
     /// The number of a task, a space, and the task's name.
-    Task,
+    Task = 2,
     /// The end of the recording: the numbers of records sent and lost, as text.
-    End,
-}
-
-impl PayloadKind {
-    const ALL: [(Self, u16); 3] = [(Self::Page, 1), (Self::Task, 2), (Self::End, 3)];
-
-    fn number(self) -> u16 {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, number)| *number)
-    }
+    End = 3,
 }
 
 /// Returns the header of frame `number` with this payload: the bytes before the payload.
@@ -42,7 +35,7 @@ pub fn header(kind: PayloadKind, cpu: u16, number: u32, payload: &[u8]) -> [u8; 
     let mut header = [0; HEADER];
     let length = payload.len() as u32;
     let fields =
-        [&MAGIC[..], &kind.number().to_le_bytes(), &cpu.to_le_bytes(), &number.to_le_bytes(), &length.to_le_bytes()];
+        [&MAGIC[..], &(kind as u16).to_le_bytes(), &cpu.to_le_bytes(), &number.to_le_bytes(), &length.to_le_bytes()];
     header.iter_mut().zip(fields.into_iter().flatten()).for_each(|(byte, field)| *byte = *field);
     let check = check(&header, payload).to_le_bytes();
     header.iter_mut().skip(HEADER - 4).zip(check).for_each(|(byte, check)| *byte = check);
@@ -141,14 +134,15 @@ impl Frames {
             let long = |start: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| head[start + byte]));
             let short = |start: usize| u16::from_le_bytes([head[start], head[start + 1]]);
             let (number, length) = (long(8), long(12) as usize);
-            let kind = PayloadKind::ALL.iter().find(|(_, number)| *number == short(4));
-            if let (true, Some((kind, _)), true) = (head[..4] == MAGIC, kind, length <= PAYLOAD_MAX) {
+            let kinds = [PayloadKind::Page, PayloadKind::Task, PayloadKind::End];
+            let kind = kinds.into_iter().find(|kind| *kind as u16 == short(4));
+            if let (true, Some(kind), true) = (head[..4] == MAGIC, kind, length <= PAYLOAD_MAX) {
                 let payload = self.bytes.get(at + HEADER..at + HEADER + length);
                 if payload.is_none() && !is_last {
                     break;
                 }
                 if let Some(payload) = payload.filter(|payload| check(head, payload) == long(16)) {
-                    frames.push(Frame { kind: *kind, cpu: short(6), payload: payload.to_vec() });
+                    frames.push(Frame { kind, cpu: short(6), payload: payload.to_vec() });
                     let gap = number.wrapping_sub(self.next).cast_signed();
                     self.missing += u64::try_from(gap).unwrap_or(0);
                     self.next = number.wrapping_add(1);
