@@ -387,79 +387,47 @@ macro_rules! platform {
             use $crate::exception::TrapFrame;
             use $crate::platform::Platform;
 
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_cpus() -> usize {
-                <$platform as Platform>::cpus()
+            $crate::__platform_functions! {
+                $platform,
+                kprobes_platform_cpus = cpus() -> usize;
+                kprobes_platform_text = text() -> Range<usize>;
+                kprobes_platform_function = function(address: usize) -> Option<Range<usize>>;
+                kprobes_platform_has_data = has_data(addresses: Range<usize>) -> bool;
+                kprobes_platform_survey = survey() -> &'static [u8];
+                kprobes_platform_with_writable =
+                    with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8));
+                kprobes_platform_is_guarded = is_guarded(address: usize) -> bool;
+                kprobes_platform_allocate_executable =
+                    allocate_executable(length: usize, guarded: bool) -> Option<usize>;
+                kprobes_platform_hold_cpus = hold_cpus(action: &mut dyn FnMut());
+                kprobes_platform_interrupted = interrupted(each: &mut dyn FnMut(usize));
+                kprobes_platform_on_each_cpu = on_each_cpu(action: fn()) -> bool;
+                kprobes_platform_yield_now = yield_now();
+                kprobes_platform_stack = stack(pointer: usize) -> Option<Range<usize>>;
+                kprobes_platform_fatal = fatal(frame: &TrapFrame, reason: &dyn Display) -> !;
             }
+
             #[unsafe(no_mangle)]
             static kprobes_platform_states: $crate::platform::CpuStates<{ <$platform as Platform>::CPUS }> =
                 $crate::platform::CpuStates::new();
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_text() -> Range<usize> {
-                <$platform as Platform>::text()
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_function(address: usize) -> Option<Range<usize>> {
-                <$platform as Platform>::function(address)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_has_data(addresses: Range<usize>) -> bool {
-                <$platform as Platform>::has_data(addresses)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_survey() -> &'static [u8] {
-                <$platform as Platform>::survey()
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
-                <$platform as Platform>::with_writable(address, length, write)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_is_guarded(address: usize) -> bool {
-                <$platform as Platform>::is_guarded(address)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize> {
-                <$platform as Platform>::allocate_executable(length, guarded)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_hold_cpus(action: &mut dyn FnMut()) {
-                <$platform as Platform>::hold_cpus(action)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize)) {
-                <$platform as Platform>::interrupted(each)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_on_each_cpu(action: fn()) -> bool {
-                <$platform as Platform>::on_each_cpu(action)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_yield_now() {
-                <$platform as Platform>::yield_now()
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_stack(pointer: usize) -> Option<Range<usize>> {
-                <$platform as Platform>::stack(pointer)
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_fatal(frame: &TrapFrame, reason: &dyn Display) -> ! {
-                <$platform as Platform>::fatal(frame, reason)
-            }
         };
+    };
+}
+
+/// Exports functions of a [`Platform`], each as a symbol.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __platform_functions {
+    (
+        $platform:ty,
+        $($symbol:ident = $function:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*
+    ) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
+            fn $symbol($($argument: $type),*) $(-> $result)? {
+                <$platform as $crate::platform::Platform>::$function($($argument),*)
+            }
+        )*
     };
 }
