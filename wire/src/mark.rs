@@ -20,36 +20,27 @@ const ESCAPE: char = '\u{10}';
 /// The distance from a control character to the character that stands for it.
 const SHIFT: u8 = 0x40;
 
-/// The meaning of a marked text.
+/// The meaning of a marked text, with the letter before the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Mark {
     /// The program runs. The text is a message about it.
-    Attached,
+    Attached = b'a',
     /// Output of the program.
-    Output,
+    Output = b'o',
     /// The program was refused. The text is a [`Diagnostic`]: where in the program, and why.
-    Refused,
+    Refused = b'r',
     /// The program's command was refused. The text is the reason.
-    Failed,
+    Failed = b'f',
     /// A frame of a recording, as [`Base64`](crate::record::Base64).
-    Frame,
+    Frame = b'p',
     /// The program has ended, and all of its output has been sent. The text is its exit status, or empty for 0.
-    Done,
+    Done = b'd',
 }
 
+#[cfg(any(test, feature = "host"))]
 impl Mark {
-    const ALL: [(Self, char); 6] = [
-        (Self::Attached, 'a'),
-        (Self::Output, 'o'),
-        (Self::Refused, 'r'),
-        (Self::Failed, 'f'),
-        (Self::Frame, 'p'),
-        (Self::Done, 'd'),
-    ];
-
-    fn letter(self) -> char {
-        Self::ALL.iter().find(|(mark, _)| *mark == self).map_or('o', |(_, letter)| *letter)
-    }
+    const ALL: [Self; 6] = [Self::Attached, Self::Output, Self::Refused, Self::Failed, Self::Frame, Self::Done];
 }
 
 /// A text between marks.
@@ -60,7 +51,7 @@ impl<T: fmt::Display> fmt::Display for Marked<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(mark, text) = self;
         f.write_char(BEGIN)?;
-        f.write_char(mark.letter())?;
+        f.write_char((*mark as u8).into())?;
         write!(Escaped(f), "{text}")?;
         f.write_char(END)
     }
@@ -125,7 +116,7 @@ pub enum Segment {
 /// The letter of a frame, and the maximum length of a frame in characters. A frame has no line ends. A longer frame, or
 /// one with a line end, was cut off.
 #[cfg(any(test, feature = "host"))]
-const FRAME: u8 = b'p';
+const FRAME: u8 = Mark::Frame as u8;
 #[cfg(any(test, feature = "host"))]
 const FRAME_MAX: usize = 2 * (crate::record::HEADER + crate::record::PAYLOAD_MAX);
 
@@ -158,8 +149,8 @@ impl Reader {
                     let text = String::from_utf8_lossy(&marked);
                     let mut rest = text.chars();
                     let letter = rest.next();
-                    if let Some((mark, _)) = Mark::ALL.iter().find(|(_, other)| Some(*other) == letter) {
-                        segments.push(Segment::Marked(*mark, rest.as_str().into()));
+                    if let Some(mark) = Mark::ALL.into_iter().find(|mark| Some(char::from(*mark as u8)) == letter) {
+                        segments.push(Segment::Marked(mark, rest.as_str().into()));
                     }
                 }
                 // A pulse may come anywhere, also after an escape.
@@ -192,7 +183,7 @@ mod tests {
     #[test]
     fn every_text_comes_through_wherever_it_is_cut() {
         let texts = ["", "a\nb\n", "\0\r\n\u{e}\u{f}\u{10}P\u{7f}\u{1b}[2J", "é → ∑", "machine stopped: no\nkprobes> "];
-        for (mark, _) in Mark::ALL {
+        for mark in Mark::ALL {
             // A frame has no line ends.
             for text in texts.into_iter().filter(|text| mark != Mark::Frame || !text.contains('\n')) {
                 let stream = sent(&format!("x{}y", Marked(mark, text)));
