@@ -204,6 +204,13 @@ impl Computer {
         self.frame.x[0]
     }
 
+    /// Begins a call of the function at `address`, which is to return to `caller`, and executes its first instruction.
+    pub fn begin(&mut self, address: usize, caller: u64) {
+        self.frame.pc = address as u64;
+        self.frame.x[30] = caller;
+        self.run_until(address as u64 + 4);
+    }
+
     pub fn run_until(&mut self, address: u64) {
         for _ in 0..10_000 {
             if self.frame.pc == address {

@@ -43,10 +43,8 @@ fn an_entry_handler_can_decline_and_leave_data_for_the_return() {
 /// Runs a function that calls the next one. It keeps its caller's return address in x19, because it has no stack.
 fn nest(computer: &mut Computer, outer: usize, inner: usize) -> u64 {
     // `mov x30, x19` is done by hand, because the simulated CPU does not execute it.
-    computer.frame.pc = outer as u64;
     computer.frame.x[0] = 0;
-    computer.frame.x[30] = OUTSIDE;
-    computer.run_until(outer as u64 + 4);
+    computer.begin(outer, OUTSIDE);
     let kept = computer.frame.x[19];
     computer.frame.sp -= 16;
     computer.run_until(inner as u64);
@@ -131,9 +129,7 @@ fn unregistering_in_flight_lets_the_call_return_without_a_handler() {
         panic!("the probe is gone");
     }
     let probe = Kretprobe::at(function).handler(never).register().unwrap();
-    computer.frame.pc = function as u64;
-    computer.frame.x[30] = OUTSIDE;
-    computer.run_until(function as u64 + 4);
+    computer.begin(function, OUTSIDE);
     assert_eq!(probe.active(), 1);
     probe.unregister();
     computer.run_until(OUTSIDE);
@@ -152,9 +148,7 @@ fn every_cpu_is_held_before_a_probe_is_freed_whose_calls_have_ended() {
     };
     let probe = Kretprobe::at(function).register().unwrap();
     let usual = holds_of_a_change();
-    computer.frame.pc = function as u64;
-    computer.frame.x[30] = OUTSIDE;
-    computer.run_until(function as u64 + 4);
+    computer.begin(function, OUTSIDE);
     probe.unregister();
     assert_eq!(holds_of_a_change(), usual, "the probe is kept while a call is in progress");
     computer.run_until(OUTSIDE);
@@ -168,9 +162,7 @@ fn an_abandoned_call_is_recycled_when_an_older_one_returns() {
     let outer = computer.function(0, &[KEEP_LINK, branch_link(FUNCTION as i32 - 1), RET]);
     let first = Kretprobe::at(outer).handler(see_return).register().unwrap();
     let second = Kretprobe::at(inner).handler(see_return).register().unwrap();
-    computer.frame.pc = outer as u64;
-    computer.frame.x[30] = OUTSIDE;
-    computer.run_until(outer as u64 + 4);
+    computer.begin(outer, OUTSIDE);
     let kept = computer.frame.x[30];
     computer.frame.sp -= 16;
     computer.run_until(inner as u64 + 4);
@@ -214,9 +206,7 @@ fn true_return_addresses_are_told_by_the_stack() {
     let mut computer = computer();
     let function = computer.function(0, &[NOP, RET]);
     let _probe = Kretprobe::at(function).register().unwrap();
-    computer.frame.pc = function as u64;
-    computer.frame.x[30] = OUTSIDE;
-    computer.run_until(function as u64 + 4);
+    computer.begin(function, OUTSIDE);
     let sp = computer.frame.sp as usize;
     assert!(is_trampoline(computer.frame.x[30] as usize));
     // SAFETY: the tasks of the host's tests run one at a time, in this thread.
@@ -267,9 +257,7 @@ fn an_entry_that_faults_and_is_retried_is_one_call() {
 
 /// Enters a function that returns to its beginning by a tail call, where its first instruction faults.
 fn fault_at_reentry(computer: &mut Computer, function: usize) {
-    computer.frame.pc = function as u64;
-    computer.frame.x[30] = OUTSIDE;
-    computer.run_until(function as u64 + 4);
+    computer.begin(function, OUTSIDE);
     let link = computer.frame.x[30];
     assert_eq!(link, trampoline_address());
     computer.frame.pc = function as u64;
@@ -315,10 +303,8 @@ fn of_several_probes_at_a_tail_call_those_are_taken_back_that_followed() {
 /// Enters `function` with this stack pointer, and leaves it before its second instruction. Returns the stack pointer
 /// and the pc at which it was left.
 fn enter(computer: &mut Computer, function: usize, stack_pointer: u64, caller: u64) -> (u64, u64) {
-    computer.frame.pc = function as u64;
     computer.frame.sp = stack_pointer;
-    computer.frame.x[30] = caller;
-    computer.run_until(function as u64 + 4);
+    computer.begin(function, caller);
     assert_eq!(computer.frame.x[30], trampoline_address());
     (computer.frame.sp, function as u64 + 4)
 }
