@@ -3,9 +3,13 @@
 //!
 //! Frames go to a virtio console that carries nothing else, if the machine has one (Virtio 1.2, 5.3). Otherwise they go
 //! over the UART as marked text, between the lines of the console.
+//!
+//! As long as the host takes no frames, a recording waits, and the rings lose records. The end of a recording waits for
+//! a moment only, and tells how many frames were not sent.
 
 use alloc::vec::Vec;
 use core::fmt::Write;
+use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
@@ -23,19 +27,26 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 use crate::sync::PreemptLock;
 use crate::task::JoinHandle;
 use crate::virtio::{self, DeviceError, Memory, UnclaimedDevice};
-use crate::{task, uart};
+use crate::{task, time, uart};
 
 /// How long the task sleeps when the rings are empty. A probe hit cannot wake a task, so the task polls.
 const PERIOD: Duration = Duration::from_millis(10);
 /// The period when frames go over the UART. It is longer because a partly filled page takes as long on a slow line as a
 /// full one.
 const PERIOD_OF_UART: Duration = Duration::from_millis(200);
+/// How long the device may take to consume a frame after the recording was told to end.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The channel to the host, with a send queue only. The driver in `virtio-drivers` would also allocate for each byte
 /// that may arrive, and nothing arrives here.
 struct Channel {
     transport: MmioTransport<'static>,
     sending: VirtQueue<Memory, DEPTH>,
+    /// The frame that was sent last, in heap memory, which a device can be given. It does not change while the device
+    /// has it, which may be after the end of the recording.
+    frame: Vec<u8>,
+    /// If the device has the frame: the queue's token for it, and the counter when it was sent.
+    sent: Option<(u16, u64)>,
 }
 
 /// The queue to the host (Virtio 1.2, 5.3.2), and its size in buffers. One buffer is sent at a time.
@@ -56,12 +67,44 @@ impl Channel {
         transport.set_status(known | DeviceStatus::FEATURES_OK);
         let sending = VirtQueue::new(&mut transport, TO_HOST, false, false)?;
         transport.set_status(known | DeviceStatus::FEATURES_OK | DeviceStatus::DRIVER_OK);
-        Ok(Self { transport, sending })
+        Ok(Self { transport, sending, frame: Vec::with_capacity(HEADER + RAW_PAGE), sent: None })
     }
 
-    /// Sends `bytes`, which lie in the heap, and waits until the device has consumed them.
-    fn send(&mut self, bytes: &[u8]) -> virtio_drivers::Result {
-        self.sending.add_notify_wait_pop(&[bytes], &mut [], &mut self.transport).map(drop)
+    /// Sends `frame`, which becomes another buffer of the same capacity, and waits until the device has consumed it.
+    /// Returns false if the device does not accept the frame, or does not consume it or the one before it in time: see
+    /// [`wait`](Self::wait).
+    fn send(&mut self, frame: &mut Vec<u8>, is_ending: &AtomicBool) -> bool {
+        if !self.wait(is_ending) {
+            return false;
+        }
+        mem::swap(&mut self.frame, frame);
+        // SAFETY: the device has no frame, and this one does not change until `wait` has taken it back.
+        let Ok(token) = (unsafe { self.sending.add(&[&self.frame[..]], &mut []) }) else { return false };
+        self.sent = Some((token, time::counter()));
+        if self.sending.should_notify() {
+            self.transport.notify(TO_HOST);
+        }
+        self.wait(is_ending)
+    }
+
+    /// Waits until the device has consumed the frame that it has, if it has one. Returns false if it keeps the frame:
+    /// because `is_ending` is true and [`PATIENCE`] has passed since the frame was sent, or because the device returned
+    /// something else.
+    fn wait(&mut self, is_ending: &AtomicBool) -> bool {
+        let Some((token, since)) = self.sent else { return true };
+        let deadline = since.saturating_add(time::ticks(PATIENCE));
+        while !self.sending.can_pop() {
+            if is_ending.load(Ordering::Relaxed) && time::counter() >= deadline {
+                return false;
+            }
+            core::hint::spin_loop();
+        }
+        // SAFETY: `send` gave the device this frame under this token, and the frame has not changed.
+        let is_consumed = unsafe { self.sending.pop_used(token, &[&self.frame[..]], &mut []) }.is_ok();
+        if is_consumed {
+            self.sent = None;
+        }
+        is_consumed
     }
 }
 
@@ -106,18 +149,19 @@ impl Recording {
     pub fn begin() -> Result<Self, OutOfMemory> {
         let is_ending = Arc::try_new(AtomicBool::new(false))?;
         let outcome = Arc::try_new(PreemptLock::new(Outcome::default()))?;
-        let mut sender = Sender::new()?;
+        let mut sender = Sender::new(is_ending.clone())?;
         let task = task::try_spawn("record", {
-            let (is_ending, outcome) = (is_ending.clone(), outcome.clone());
+            let outcome = outcome.clone();
             move || {
-                sender.send_all(&is_ending);
+                sender.send_all();
                 *outcome.lock() = sender.outcome;
             }
         })?;
         Ok(Self { is_ending, outcome, task })
     }
 
-    /// Sends what is in the rings by now, and ends the recording.
+    /// Sends what is in the rings by now, and ends the recording. If the channel does not take a frame within a second,
+    /// it and the frames after it are not sent.
     #[must_use]
     pub fn end(self) -> Outcome {
         self.is_ending.store(true, Ordering::Release);
@@ -131,26 +175,28 @@ struct Sender {
     /// The channel, locked for the whole recording, also while the task sleeps. Nothing else waits for this lock: a
     /// second recording uses the UART instead. `None` if frames go over the UART.
     channel: Option<MutexGuard<'static, Channel>>,
-    /// The frame being sent, in heap memory, which a device can be given.
+    /// The frame being sent.
     frame: Vec<u8>,
     number: u32,
     /// The tasks that have records, in ascending order of their numbers, each with its name and whether the host knows
     /// the name.
     tasks: Vec<(u32, [u8; 16], bool)>,
+    /// Whether the recording was told to end.
+    is_ending: Arc<AtomicBool>,
     outcome: Outcome,
 }
 
 impl Sender {
-    fn new() -> Result<Self, OutOfMemory> {
+    fn new(is_ending: Arc<AtomicBool>) -> Result<Self, OutOfMemory> {
         let mut frame = Vec::new();
         frame.try_reserve_exact(HEADER + RAW_PAGE)?;
         let channel = CHANNEL.get().and_then(Mutex::try_lock);
-        Ok(Self { channel, frame, number: 0, tasks: Vec::new(), outcome: Outcome::default() })
+        Ok(Self { channel, frame, number: 0, tasks: Vec::new(), is_ending, outcome: Outcome::default() })
     }
 
-    fn send_all(&mut self, is_ending: &AtomicBool) {
+    fn send_all(&mut self) {
         loop {
-            let is_last = is_ending.load(Ordering::Acquire);
+            let is_last = self.is_ending.load(Ordering::Acquire);
             let taken = self.take();
             self.send_tasks();
             match taken {
@@ -217,7 +263,7 @@ impl Sender {
         self.frame.extend_from_slice(&header);
         self.frame.extend_from_slice(payload);
         match &mut self.channel {
-            Some(channel) => self.outcome.unsent += u64::from(channel.send(&self.frame).is_err()),
+            Some(channel) => self.outcome.unsent += u64::from(!channel.send(&mut self.frame, &self.is_ending)),
             None => uart::write_aside(format_args!("{}", Marked(Mark::Frame, Base64(&self.frame)))),
         }
     }
