@@ -26,7 +26,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
 use crate::sync::PreemptLock;
 use crate::task::JoinHandle;
-use crate::virtio::{self, DeviceError, Memory, UnclaimedDevice};
+use crate::virtio::{self, Memory, UnclaimedDevice, VirtioError};
 use crate::{task, time, uart};
 
 /// How long the task sleeps when the rings are empty. A probe hit cannot wake a task, so the task polls.
@@ -112,7 +112,7 @@ impl Channel {
 static CHANNEL: Once<Mutex<Channel>> = Once::new();
 
 /// Takes the channel out of `devices`. Calls `complain` with the error of each console that cannot be used.
-pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl FnMut(DeviceError)) {
+pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl FnMut(VirtioError)) {
     let taken = virtio::take(devices, DeviceType::Console, "channel", Channel::new, &mut complain);
     // The driver polls the device for completion and uses no interrupt, so the interrupt is ignored.
     if let Some((channel, _)) = taken.into_iter().next() {

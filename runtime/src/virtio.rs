@@ -17,7 +17,7 @@ use crate::memory::{self, MapError, dma};
 
 /// Why a virtio device cannot be used. Addresses are the physical addresses of its registers.
 #[derive(Debug)]
-pub enum VirtioError {
+pub(crate) enum VirtioError {
     /// The device would not see the contents of the CPUs' caches.
     NotCoherent(u64),
     /// Its registers cannot be mapped.
@@ -26,6 +26,8 @@ pub enum VirtioError {
     Transport(u64, MmioError),
     /// The driver failed to initialize the device.
     Driver(u64, virtio_drivers::Error),
+    /// Its interrupt cannot be used.
+    Interrupt(InterruptError),
 }
 
 impl fmt::Display for VirtioError {
@@ -39,6 +41,7 @@ impl fmt::Display for VirtioError {
                 write!(f, "the virtio device at {address:#x} cannot be reached: {error}")
             }
             Self::Driver(address, error) => write!(f, "the virtio device at {address:#x} does not start: {error}"),
+            Self::Interrupt(error) => error.fmt(f),
         }
     }
 }
@@ -71,22 +74,6 @@ pub(crate) fn find(hardware: &Hardware, mut complain: impl FnMut(VirtioError)) -
     found
 }
 
-/// Why a driver cannot use its device.
-#[derive(Debug)]
-pub(crate) enum DeviceError {
-    Virtio(VirtioError),
-    Interrupt(InterruptError),
-}
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Virtio(error) => error.fmt(f),
-            Self::Interrupt(error) => error.fmt(f),
-        }
-    }
-}
-
 /// Takes the devices of one kind out of `devices`. Returns what `open` makes of each, with its interrupt. Calls
 /// `complain` with the error of each device that cannot be used; `name` is what errors call it.
 pub(crate) fn take<T>(
@@ -94,14 +81,14 @@ pub(crate) fn take<T>(
     kind: DeviceType,
     name: &'static str,
     open: impl Fn(MmioTransport<'static>) -> virtio_drivers::Result<T>,
-    complain: &mut impl FnMut(DeviceError),
+    complain: &mut impl FnMut(VirtioError),
 ) -> Vec<(T, Interrupt)> {
     let mut taken = Vec::new();
     for UnclaimedDevice { address, interrupt, transport } in
         devices.extract_if(.., |device| device.transport.device_type() == kind)
     {
-        let opened = open(transport).map_err(|error| DeviceError::Virtio(VirtioError::Driver(address, error)));
-        let no_interrupt = DeviceError::Interrupt(InterruptError::None(name));
+        let opened = open(transport).map_err(|error| VirtioError::Driver(address, error));
+        let no_interrupt = VirtioError::Interrupt(InterruptError::None(name));
         match opened.and_then(|opened| Ok((opened, interrupt.ok_or(no_interrupt)?))) {
             Ok(device) => taken.push(device),
             Err(error) => complain(error),

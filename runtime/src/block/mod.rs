@@ -23,7 +23,7 @@ use virtio_drivers::transport::DeviceType;
 
 use crate::interrupt::{self, Handler};
 use crate::sync::{IrqLock, IrqMask};
-use crate::virtio::{self, DeviceError, UnclaimedDevice};
+use crate::virtio::{self, UnclaimedDevice, VirtioError};
 use queue::Queue;
 use request::{Completion, Operation, Request, Status};
 
@@ -67,7 +67,7 @@ impl fmt::Display for BlockError {
 }
 
 /// Takes the disks out of `devices`. Calls `complain` with the error of each disk that cannot be used.
-pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl FnMut(DeviceError)) {
+pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl FnMut(VirtioError)) {
     let queues = virtio::take(devices, DeviceType::Block, "disk", Queue::new, &mut complain);
     // A disk that interrupts before it is among the disks would interrupt forever.
     let _mask = IrqMask::new();
@@ -80,7 +80,7 @@ pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl 
                 queue: IrqLock::new(queue.numbered(disks.len() as u32)),
             }),
             // Without the interrupt, no request would end.
-            Err(error) => complain(DeviceError::Interrupt(error)),
+            Err(error) => complain(VirtioError::Interrupt(error)),
         }
     }
     DISKS.call_once(|| disks);

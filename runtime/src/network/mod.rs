@@ -25,7 +25,7 @@ use virtio_drivers::transport::DeviceType;
 use crate::interrupt::{self, Handler};
 use crate::sync::IrqMask;
 use crate::task;
-use crate::virtio::{self, DeviceError, UnclaimedDevice};
+use crate::virtio::{self, UnclaimedDevice, VirtioError};
 use card::Card;
 use interface::Interface;
 
@@ -34,7 +34,7 @@ static INTERFACES: Once<Vec<Interface>> = Once::new();
 
 /// Takes the network cards out of `devices`. Calls `complain` with the error of each card that cannot be used. No
 /// packet is sent before [`start`].
-pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl FnMut(DeviceError)) {
+pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl FnMut(VirtioError)) {
     let mut cards = virtio::take(devices, DeviceType::Network, "network card", Card::new, &mut complain);
     // The order of the slots does not identify the cards, but the Ethernet addresses do.
     cards.sort_by_key(|(card, _)| card.hardware_address());
@@ -50,7 +50,7 @@ pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl 
                 interfaces.push(Interface::new(interfaces.len(), card));
             }
             // Without the interrupt, the interface would not learn of packets.
-            Err(error) => complain(DeviceError::Interrupt(error)),
+            Err(error) => complain(VirtioError::Interrupt(error)),
         }
     }
     INTERFACES.call_once(|| interfaces);
