@@ -123,34 +123,26 @@ system_register!(icc_sre_el1, "S3_0_C12_C12_5");
 system_register!(icc_igrpen0_el1, "S3_0_C12_C12_6");
 system_register!(icc_igrpen1_el1, "S3_0_C12_C12_7");
 
-/// Clears the priorities of group 1 interrupts that the firmware has not ended. They would block all interrupts of
-/// these priorities and lower.
-///
-/// ICC_CTLR_EL1.PRIbits, one less than the bits of a priority, tells how many of the registers exist. Access to others
-/// is undefined (IHI 0069, ICC_AP1R<n>_EL1).
-fn clear_active_priorities() {
-    let priority_bits = priority_bits();
-    if priority_bits >= 7 {
-        icc_ap1r3_el1::write(0);
-        icc_ap1r2_el1::write(0);
-    }
-    if priority_bits >= 6 {
-        icc_ap1r1_el1::write(0);
-    }
-    icc_ap1r0_el1::write(0);
-}
+/// The functions that write the registers with the active priorities of a group.
+type ActivePriorities = [fn(u64); 4];
 
-/// Clears the priorities of group 0, as [`clear_active_priorities`] does for group 1. Group 0 must be accessible.
-fn clear_active_priorities_of_group0() {
-    let priority_bits = priority_bits();
-    if priority_bits >= 7 {
-        icc_ap0r3_el1::write(0);
-        icc_ap0r2_el1::write(0);
-    }
-    if priority_bits >= 6 {
-        icc_ap0r1_el1::write(0);
-    }
-    icc_ap0r0_el1::write(0);
+const GROUP_0: ActivePriorities =
+    [icc_ap0r0_el1::write, icc_ap0r1_el1::write, icc_ap0r2_el1::write, icc_ap0r3_el1::write];
+const GROUP_1: ActivePriorities =
+    [icc_ap1r0_el1::write, icc_ap1r1_el1::write, icc_ap1r2_el1::write, icc_ap1r3_el1::write];
+
+/// Clears the priorities of interrupts that the firmware has not ended. They would block all interrupts of these
+/// priorities and lower. Group 0 is cleared only where it is accessible.
+///
+/// The number of priority bits tells how many of the registers exist. Access to others is undefined (IHI 0069,
+/// ICC_AP1R<n>_EL1).
+fn clear_active_priorities(group: ActivePriorities) {
+    let count = match priority_bits() {
+        7.. => 4,
+        6 => 2,
+        _ => 1,
+    };
+    group[..count].iter().for_each(|write| write(0));
 }
 
 /// Returns the number of priority bits that the CPU interface has (ICC_CTLR_EL1.PRIbits).
@@ -243,7 +235,7 @@ impl GicV3 {
         icc_bpr1_el1::write(0);
         // EOImode 0: ending an interrupt also deactivates it.
         icc_ctlr_el1::write(0);
-        clear_active_priorities();
+        clear_active_priorities(GROUP_1);
         icc_igrpen1_el1::write(1);
         barrier::isb(barrier::SY);
         Ok(())
@@ -263,7 +255,7 @@ impl GicV3 {
         group.set(group.get() & !(1 << (interrupt.number % 32)));
         self.enable_with(Interrupt { edge: false, ..interrupt }, FAST_PRIORITY).map_err(|_| FastError::NoController)?;
         if icc_igrpen0_el1::read() & 1 == 0 {
-            clear_active_priorities_of_group0();
+            clear_active_priorities(GROUP_0);
             icc_igrpen0_el1::write(1);
             barrier::isb(barrier::SY);
         }
