@@ -23,8 +23,6 @@ pub use runner::run;
 pub struct Workload {
     /// The name in the console's `run` command.
     pub name: &'static str,
-    /// The work of an iteration, in words.
-    pub what: &'static str,
     /// Returns what the machine lacks if it cannot run the workload.
     pub lacks: fn() -> Option<&'static str>,
     /// Runs one iteration. Returns whether its answer was right.
@@ -48,14 +46,12 @@ pub static NAMES: [&str; WORKLOADS.len()] = {
 pub static WORKLOADS: [Workload; 3] = [
     Workload {
         name: "sha256",
-        what: "the SHA-256 digest of 1000 bytes (crate sha2)",
         lacks: || None,
         iterate: sha256::iterate,
         calls: &[("runtime::workload::sha256::iterate", 1), ("sha2::sha256::compress256", 2)],
     },
     Workload {
         name: "deflate",
-        what: "compress and decompress 32 KiB of text (crate miniz_oxide)",
         lacks: || None,
         iterate: deflate::iterate,
         calls: &[
@@ -69,7 +65,6 @@ pub static WORKLOADS: [Workload; 3] = [
     },
     Workload {
         name: "disk",
-        what: "read 64 KiB of the disk, and check them (crate virtio-drivers)",
         lacks: disk::lacks,
         iterate: disk::iterate,
         calls: &[
