@@ -22,8 +22,6 @@ static START: AtomicU64 = AtomicU64::new(0);
 /// Counter ticks per second. The boot CPU reads the value once for all CPUs, because firmware may have set the register
 /// on that CPU only.
 static FREQUENCY: AtomicU64 = AtomicU64::new(1);
-/// Nanoseconds per tick, times 2³².
-static NANOSECONDS_PER_TICK: AtomicU64 = AtomicU64::new(0);
 /// The timer's interrupt, which is private to each CPU.
 static INTERRUPT: Once<Interrupt> = Once::new();
 
@@ -32,7 +30,6 @@ pub(crate) fn initialize() {
     START.store(counter(), Ordering::Relaxed);
     // If firmware has not set the frequency, times are wrong, but nothing divides by 0.
     FREQUENCY.store(CNTFRQ_EL0.get().max(1), Ordering::Relaxed);
-    NANOSECONDS_PER_TICK.store(((NANOSECONDS << 32) / u128::from(frequency())) as u64, Ordering::Relaxed);
 }
 
 /// Stores which interrupt the timer raises. Called once, on the boot CPU.
@@ -84,7 +81,7 @@ pub fn ticks(duration: Duration) -> u64 {
     (duration.as_nanos() * u128::from(frequency())).div_ceil(NANOSECONDS).try_into().unwrap_or(u64::MAX)
 }
 
-/// Returns the counter value when the kernel started, which is time 0 of [`now`] and [`nanoseconds`].
+/// Returns the counter value when the kernel started, which is time 0 of [`now`] and of the console's clock.
 #[inline(always)]
 #[must_use]
 pub(crate) fn start() -> u64 {
@@ -95,16 +92,6 @@ pub(crate) fn start() -> u64 {
 #[must_use]
 pub fn now() -> Duration {
     duration(counter() - start())
-}
-
-/// Returns the nanoseconds since the kernel started. Safe to call from code that cannot be probed.
-///
-/// There is no barrier, so the time is accurate to a few instructions only, and no division.
-#[inline(always)]
-#[must_use]
-pub fn nanoseconds() -> u64 {
-    let ticks = CNTVCT_EL0.get().wrapping_sub(start());
-    ((u128::from(ticks) * u128::from(NANOSECONDS_PER_TICK.load(Ordering::Relaxed))) >> 32) as u64
 }
 
 /// Sets this CPU's timer interrupt to come when the counter reaches `deadline`, or at once if it has.

@@ -363,7 +363,7 @@ pub fn timer_interrupt() {
         let sleeper: *const Task = Arc::as_ptr(&task);
         emit!(HrtimerExpireEntry {
             hrtimer: sleeper.cast(),
-            now: time::nanoseconds() as i64,
+            now: kprobes_console::time::nanoseconds() as i64,
             function: continue_or_make_ready as *const () as *const u8,
         });
         continue_or_make_ready(task, queues, &mask);
