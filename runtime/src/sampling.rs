@@ -11,8 +11,9 @@
 //! There is one timer for each CPU, and one [`Sampler`] at a time. A sampler has any number of [periods](Period). The
 //! timer is set for the next deadline among them. Deadlines are multiples of the period since the start, so they do not
 //! drift, and they are the same on all CPUs. A deadline that was not met before the next one of its period is missed:
-//! the handler gets their number with the next sample, and [`Sampler::stop`] returns the number of those that no sample
-//! followed. After a sample by the timer, the CPU has at least as much time for other work as the sample took.
+//! the handler gets their number with the next sample, and [`stop`](host::Sampler::stop) returns the number of those
+//! that no sample followed. After a sample by the timer, the CPU has at least as much time for other work as the sample
+//! took.
 //!
 //! Each period of events has an [event counter](counters) of its own on each CPU. Events of the handler do not count.
 //! If a sample begins before the CPU has had that time, the counters do not interrupt until the time after that sample
@@ -24,14 +25,13 @@
 //! after the stop, no CPU uses the plan. No CPU starts or stops after the boot.
 
 use alloc::boxed::Box;
-use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use core::time::Duration;
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
 use aarch64_kprobes::probe;
-use fallible::OutOfMemory;
+use kprobes_console::host::{self, HardwareEvent, Period, SampleHandler, SamplingError};
 
 use crate::interrupt::counters::{self, CounterError, Event, Mode};
 use crate::interrupt::{self, Delivery, FastError, fast};
@@ -40,83 +40,9 @@ use crate::{smp, task, time};
 
 const NANOSECONDS: u128 = 1_000_000_000;
 
-/// Why the CPUs cannot be sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SamplingError {
-    /// The timer of the CPU with this dense number does not interrupt.
-    Timer {
-        /// The dense number of the CPU.
-        cpu: usize,
-        /// Why there are no fast interrupts.
-        why: FastError,
-    },
-    /// The CPU with this dense number does not count the events, or is not interrupted after them.
-    Counters {
-        /// The dense number of the CPU.
-        cpu: usize,
-        /// The reason.
-        why: CounterError,
-    },
-    /// There is another sampler.
-    Busy,
-    /// There is no period, or one of them is 0, or a number of events that counters do not hold.
-    Period,
-    /// There is no memory for the sampler.
-    OutOfMemory,
-}
-
-impl fmt::Display for SamplingError {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::Timer { cpu, why } => write!(f, "CPU {cpu} cannot be sampled: {why}"),
-            Self::Counters { cpu, why } => write!(f, "CPU {cpu} cannot be sampled by events: {why}"),
-            Self::Busy => f.write_str("the CPUs are sampled already"),
-            Self::Period => f.write_str("a period of samples is at least 1 ns, or 1 to 2147483647 events"),
-            Self::OutOfMemory => f.write_str("there is not enough memory to sample the CPUs"),
-        }
-    }
-}
-
-impl core::error::Error for SamplingError {}
-
-impl From<OutOfMemory> for SamplingError {
-    fn from(_: OutOfMemory) -> Self {
-        Self::OutOfMemory
-    }
-}
-
-/// The distance between two samples of a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Period {
-    /// This much time.
-    Time(Duration),
-    /// This many events, at most 2³¹ − 1.
-    Events(Event, u32),
-}
-
-impl Period {
-    fn is_valid(&self) -> bool {
-        match *self {
-            Self::Time(period) => !period.is_zero(),
-            Self::Events(_, count) => count != 0 && count <= i32::MAX as u32,
-        }
-    }
-}
-
-/// The function that is called for a sample, with
-///
-/// - the data of the sampler;
-/// - the index of the period;
-/// - the number of samples of this period that this CPU has missed since the one before;
-/// - the registers that the interrupted code would have without probes.
-///
-/// Returns whether it took the sample. If it did not, the deadline is not met, and this CPU is sampled no more.
-pub type SampleHandler = unsafe fn(usize, usize, u64, &TrapFrame) -> bool;
-
 /// The plan that all CPUs follow while they are sampled.
 struct Plan {
     handler: SampleHandler,
-    data: usize,
     /// The physical counter at the start.
     start: u64,
     clocks: Box<[Clock]>,
@@ -170,22 +96,19 @@ unsafe impl Sync for Sampler {}
 ///
 /// # Errors
 ///
-/// [`SamplingError::Timer`] or [`SamplingError::Counters`] for the first CPU that would not be interrupted;
-/// [`SamplingError::Timer`] also if the timers have another [owner](fast::Owner); [`SamplingError::Busy`].
+/// The reason why a CPU would not be interrupted; [`SamplingError::Timer`] also if the timers have another
+/// [owner](fast::Owner); [`SamplingError::Busy`].
 pub fn delivery(periods: &[Period]) -> Result<Delivery, SamplingError> {
     if fast::is_owned() {
         return Err(busy());
     }
-    let events = fallible::collect(periods.iter().filter_map(|period| match *period {
-        Period::Time(_) => None,
-        Period::Events(event, _) => Some(event),
-    }))?;
+    let events = fallible::collect(periods.iter().filter_map(|period| period.event()))?;
     let mut found = Delivery::Fast;
     for cpu in smp::running() {
-        found = worse(found, fast::delivery_on(cpu).map_err(|why| SamplingError::Timer { cpu, why })?);
+        found = worse(found, fast::delivery_on(cpu).map_err(|why| SamplingError::Timer(why.reason()))?);
         if !events.is_empty() {
-            let counted = counters::delivery_on(cpu, events.iter().copied());
-            found = worse(found, counted.map_err(|why| SamplingError::Counters { cpu, why })?);
+            let delivery = counters::delivery_on(cpu, events.iter().map(|&event| counted(event)));
+            found = worse(found, delivery.map_err(|why| refusal(why, &events))?);
         }
     }
     Ok(found)
@@ -199,14 +122,56 @@ fn worse(one: Delivery, other: Delivery) -> Delivery {
 /// Returns the error for timers that have an owner.
 fn busy() -> SamplingError {
     match PLAN.load(Ordering::Relaxed).is_null() {
-        true => SamplingError::Timer { cpu: task::current_cpu(), why: FastError::Busy },
+        true => SamplingError::Timer(FastError::Busy.reason()),
         false => SamplingError::Busy,
     }
 }
 
+/// Returns the error for counters of a CPU that do not sample `events`.
+fn refusal(why: CounterError, events: &[HardwareEvent]) -> SamplingError {
+    match why {
+        CounterError::TooFew(most) => SamplingError::TooManyEvents(most),
+        CounterError::NotCounted(missing) => match events.iter().find(|&&event| counted(event) == missing) {
+            Some(&event) => SamplingError::NotCounted(event),
+            None => SamplingError::Counters("a CPU does not count them"),
+        },
+        CounterError::NoMonitors => SamplingError::Counters("a CPU has no performance monitors"),
+        CounterError::NoInterrupt => SamplingError::Counters("the event counters of a CPU do not interrupt"),
+    }
+}
+
+/// Returns whether timers and counters can hold the period.
+fn is_valid(period: &Period) -> bool {
+    match *period {
+        Period::Time(period) => !period.is_zero(),
+        Period::Events { count, .. } => count != 0 && count <= i32::MAX as u32,
+    }
+}
+
+/// Returns the event that the monitors count for `event` (Linux, drivers/perf/arm_pmuv3.c, `armv8_pmuv3_perf_map`).
+pub(crate) fn counted(event: HardwareEvent) -> Event {
+    match event {
+        HardwareEvent::CpuCycles => Event::CPU_CYCLES,
+        HardwareEvent::Instructions => Event::INST_RETIRED,
+        HardwareEvent::CacheReferences => Event::L1D_CACHE,
+        HardwareEvent::CacheMisses => Event::L1D_CACHE_REFILL,
+        // Linux prefers the event that counts the branches that are taken.
+        HardwareEvent::BranchInstructions
+            if smp::running().all(|cpu| counters::counts(cpu, Event::PC_WRITE_RETIRED)) =>
+        {
+            Event::PC_WRITE_RETIRED
+        }
+        HardwareEvent::BranchInstructions => Event::BR_RETIRED,
+        HardwareEvent::BranchMisses => Event::BR_MIS_PRED,
+        HardwareEvent::BusCycles => Event::BUS_CYCLES,
+        HardwareEvent::FrontendStalls => Event::STALL_FRONTEND,
+        HardwareEvent::BackendStalls => Event::STALL_BACKEND,
+    }
+}
+
 impl Sampler {
-    /// Starts to call `handler` with `data` on every CPU, for each of `periods`. When this returns, all CPUs have set
-    /// their timers. The caller must be a task, with interrupts unmasked.
+    /// Starts to call `handler` on every CPU, for each of `periods`. When this returns, all CPUs have set their timers.
+    /// The caller must be a task, with interrupts unmasked.
     ///
     /// # Errors
     ///
@@ -214,12 +179,12 @@ impl Sampler {
     ///
     /// # Safety
     ///
-    /// `handler` can be called with `data` on any CPU until the sampler is dropped. It keeps the contract of
-    /// [`fast::set_handler`].
-    pub unsafe fn start(periods: &[Period], handler: SampleHandler, data: usize) -> Result<Self, SamplingError> {
+    /// The function of `handler` can be called with its data on any CPU until the sampler is dropped. It keeps the
+    /// contract of [`fast::set_handler`].
+    pub unsafe fn start(periods: &[Period], handler: SampleHandler) -> Result<Self, SamplingError> {
         delivery(periods)?;
-        if periods.is_empty() || !periods.iter().all(Period::is_valid) {
-            return Err(SamplingError::Period);
+        if periods.is_empty() || !periods.iter().all(is_valid) {
+            return Err(SamplingError::Timer("a period is out of range"));
         }
         let clocks = fallible::boxed_slice(periods.iter().enumerate().filter_map(|(index, period)| match *period {
             Period::Time(period) => Some(Clock {
@@ -227,19 +192,19 @@ impl Sampler {
                 period: period.as_nanos().try_into().unwrap_or(u64::MAX),
                 next: PerCpu::new([const { AtomicU64::new(1) }; MAX_CPUS]),
             }),
-            Period::Events(..) => None,
+            Period::Events { .. } => None,
         }))?;
         let counters =
             fallible::boxed_slice(periods.iter().enumerate().filter_map(|(period, events)| match *events {
                 Period::Time(_) => None,
-                Period::Events(event, count) => {
+                Period::Events { event, count } => {
                     let [unmet, last] = [const { AtomicU64::new(0) }; 2];
-                    Some(Counter { period, event, count, unmet, last })
+                    Some(Counter { period, event: counted(event), count, unmet, last })
                 }
             }))?;
         let start = fast::counter();
         let earliest = PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]);
-        let plan = fallible::boxed(Plan { handler, data, start, clocks, counters, earliest })?;
+        let plan = fallible::boxed(Plan { handler, start, clocks, counters, earliest })?;
         // SAFETY: `take` takes no lock, allocates nothing and does not panic; the caller guarantees the same for
         // `handler` (see # Safety).
         let owner = unsafe { fast::set_handler(take) }.map_err(|_| busy())?;
@@ -247,20 +212,6 @@ impl Sampler {
         PLAN.store(plan, Ordering::Release);
         smp::on_each_cpu(follow);
         Ok(Self { plan, owner: Some(owner) })
-    }
-
-    /// Stops sampling, as the drop does. Returns the number of deadlines, of all periods and CPUs, that were not met
-    /// and that were not reported to the handler.
-    ///
-    /// `ended` is the time for which the handler has refused samples; `None` if it still takes them. Deadlines within
-    /// that time do not count, and neither does the last deadline before it on each CPU, whose sample may have been on
-    /// its way. Of samples by events, all but the last on each CPU count.
-    #[must_use]
-    pub fn stop(mut self, ended: Option<Duration>) -> u64 {
-        let end = fast::counter().saturating_sub(ended.map_or(0, time::ticks));
-        self.end();
-        // SAFETY: `start` has made the plan from a box, and the drop, which frees it, comes after this.
-        unsafe { &*self.plan }.unmet(end, ended.is_some())
     }
 
     /// Disarms the timers of all CPUs and ends their counting, if they are this sampler's. When this returns, no CPU
@@ -276,6 +227,16 @@ impl Sampler {
             }
             drop(owner);
         }
+    }
+}
+
+impl host::Sampler for Sampler {
+    /// Of samples by events, all but the last on each CPU count if the program has ended.
+    fn stop(mut self: Box<Self>, ended: Option<Duration>) -> u64 {
+        let end = fast::counter().saturating_sub(ended.map_or(0, time::ticks));
+        self.end();
+        // SAFETY: `start` has made the plan from a box, and the drop, which frees it, comes after this.
+        unsafe { &*self.plan }.unmet(end, ended.is_some())
     }
 }
 
@@ -356,7 +317,7 @@ impl Plan {
             let Some(due) = counters::overflows(number, counter.count) else { continue };
             // SAFETY: `Sampler::start` requires that the handler can be called with the data until the sampler is
             // dropped, which waits for this CPU before it frees the plan.
-            if !unsafe { (self.handler)(self.data, counter.period, due - 1, frame) } {
+            if !unsafe { (self.handler.take)(self.handler.data, counter.period, due - 1, frame) } {
                 counter.refuse(due);
                 return false;
             }
@@ -370,7 +331,7 @@ impl Plan {
             }
             // SAFETY: `Sampler::start` requires that the handler can be called with the data until the sampler is
             // dropped, which waits for this CPU before it frees the plan.
-            if !unsafe { (self.handler)(self.data, clock.index, last - due, frame) } {
+            if !unsafe { (self.handler.take)(self.handler.data, clock.index, last - due, frame) } {
                 return false;
             }
             next.store(last + 1, Ordering::Relaxed);

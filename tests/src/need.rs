@@ -2,10 +2,9 @@
 //! is told so. The host knows for every board which requirements it does not meet, so that a disk that is not detected
 //! is not mistaken for a missing one.
 
-use runtime::interrupt::counters::Event;
+use kprobes_console::host::{HardwareEvent, Period};
 use runtime::interrupt::fast;
-use runtime::sampling::{self, Period};
-use runtime::{block, smp};
+use runtime::{block, sampling, smp};
 
 use crate::protected;
 
@@ -26,7 +25,7 @@ pub const FAST_INTERRUPTS: Need = Need { name: "fast interrupts", is_met: || fas
 /// Counters of cycles that interrupt.
 pub const COUNTER_INTERRUPTS: Need = Need {
     name: "counter interrupts",
-    is_met: || sampling::delivery(&[Period::Events(Event::CPU_CYCLES, 10_000)]).is_ok(),
+    is_met: || sampling::delivery(&[Period::Events { event: HardwareEvent::CpuCycles, count: 10_000 }]).is_ok(),
 };
 /// FEAT_PAuth.
 pub const POINTER_AUTHENTICATION: Need =

@@ -8,7 +8,6 @@
 //! The cycle counter is not used, so that it can be read while others sample. Counters stand still from the beginning
 //! of the handler to its end (`Mode::Paused`). Entry to the exception and return from it count.
 
-use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aarch64_cpu::asm::barrier;
@@ -33,19 +32,6 @@ pub enum CounterError {
     /// The CPU has only that many counters.
     TooFew(usize),
 }
-
-impl fmt::Display for CounterError {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::NoMonitors => f.write_str("it has no performance monitors"),
-            Self::NoInterrupt => f.write_str("its event counters do not interrupt"),
-            Self::NotCounted(event) => write!(f, "it does not count the event {:#x}", event.0),
-            Self::TooFew(counters) => write!(f, "it has only {counters} event counters"),
-        }
-    }
-}
-
-impl core::error::Error for CounterError {}
 
 /// An architected event, by its number, which is below 64 (Arm ARM, D13.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
