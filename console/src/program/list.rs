@@ -72,9 +72,7 @@ pub fn search(pattern: &str, has_signatures: bool) -> Result<Vec<String>, Progra
         }
     }
     match lines.is_empty() {
-        true => {
-            Err(ProgramRefusal::at(fallible::copy("no function, inlined function or static event matches this")?, span))
-        }
+        true => Err(ProgramRefusal::at("no function, inlined function or static event matches this", span)),
         false => Ok(lines),
     }
 }

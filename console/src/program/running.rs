@@ -79,7 +79,7 @@ pub struct ProgramRefusal {
 
 impl From<Error> for ProgramRefusal {
     fn from(error: Error) -> Self {
-        Self::at(sentence(format_args!("{}", error.problem)), error.span)
+        Self::at(error.problem, error.span)
     }
 }
 
@@ -92,27 +92,24 @@ impl From<OutOfMemory> for ProgramRefusal {
 impl From<AttachError> for ProgramRefusal {
     fn from(why: AttachError) -> Self {
         match why {
-            AttachError::Stopped => Self {
-                is_stopped: true,
-                ..Self::new(sentence(format_args!("the program was stopped before it started")))
-            },
+            AttachError::Stopped => {
+                let refusal = Self::new("the program was stopped before it started");
+                Self { is_stopped: true, ..refusal }
+            }
             AttachError::OutOfMemory => OutOfMemory.into(),
         }
     }
 }
 
-/// Formats a sentence; returns an empty string if there is no memory for it.
-fn sentence(arguments: fmt::Arguments<'_>) -> String {
-    fallible::format(arguments).unwrap_or_default()
-}
-
 impl ProgramRefusal {
-    pub(crate) fn new(sentence: String) -> Self {
+    pub(crate) fn new(reason: impl fmt::Display) -> Self {
+        // Empty if there is no memory for it.
+        let sentence = fallible::format(format_args!("{reason}")).unwrap_or_default();
         Self { sentence, cause: None, is_stopped: false }
     }
 
-    pub(super) fn at(sentence: String, cause: Span) -> Self {
-        Self { cause: Some(cause), ..Self::new(sentence) }
+    pub(super) fn at(reason: impl fmt::Display, cause: Span) -> Self {
+        Self { cause: Some(cause), ..Self::new(reason) }
     }
 
     /// Returns whether there is no problem, but [`RunningProgram::start_unless`] was stopped.
@@ -175,10 +172,10 @@ fn check_memory(places: &[ResolvedPlace], kept: usize) -> Result<(), ProgramRefu
     let free = host::memory_to_spare();
     if kept > free {
         let (kept, free) = (kept >> 10, free >> 10);
-        return Err(ProgramRefusal::new(sentence(format_args!(
+        return Err(ProgramRefusal::new(format_args!(
             "the maps and the output of the program take {kept} KiB, and {free} KiB are free: use fewer maps or a \
              smaller -k"
-        ))));
+        )));
     }
     let free = free - kept;
     let needed: usize = places.iter().map(ResolvedPlace::memory).sum();
@@ -186,16 +183,15 @@ fn check_memory(places: &[ResolvedPlace], kept: usize) -> Result<(), ProgramRefu
         return Ok(());
     }
     let (probes, needed, free) = (places.len(), needed >> 10, free >> 10);
-    Err(ProgramRefusal::new(sentence(format_args!(
+    Err(ProgramRefusal::new(format_args!(
         "{probes} probes take about {needed} KiB, and {free} KiB are free: probe fewer instructions"
-    ))))
+    )))
 }
 
 /// Parses a program with its parameters. A refusal quotes the parameter that is its cause.
 pub(super) fn parse(text: &str, parameters: Parameters<'_>) -> Result<syntax::Program, ProgramRefusal> {
-    syntax::parse_with(text, parameters).map_err(|Error { problem, span }| {
-        ProgramRefusal::at(sentence(format_args!("{}", parameters.sentence(problem))), span)
-    })
+    syntax::parse_with(text, parameters)
+        .map_err(|Error { problem, span }| ProgramRefusal::at(parameters.sentence(problem), span))
 }
 
 /// Parses a program with the parameters of `options`, and restricts it to their task.
@@ -265,11 +261,11 @@ impl Shared {
         }
         let probes = all.places.len() + all.alone.len() + all.sampled.len() + all.watched.len();
         match config.probes {
-            _ if probes == 0 => return Err(ProgramRefusal::new(sentence(format_args!("no probe reaches anything")))),
+            _ if probes == 0 => return Err(ProgramRefusal::new("no probe reaches anything")),
             Some(most) if probes > most => {
-                return Err(ProgramRefusal::new(sentence(format_args!(
+                return Err(ProgramRefusal::new(format_args!(
                     "the program has {probes} probes, and max_probes is {most}"
-                ))));
+                )));
             }
             _ => {}
         }
@@ -278,8 +274,7 @@ impl Shared {
         fallible::sort_by(&mut inlined, Ord::cmp);
         inlined.dedup_by_key(|(value, _)| *value);
         let store = Store::new(&program.code, &limits, time::nanoseconds());
-        let store =
-            store.map_err(|flaw| ProgramRefusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
+        let store = store.map_err(|flaw| ProgramRefusal::new(format_args!("the program cannot run: {flaw}")))?;
         let (watchpoints, functions) = (Watchpoints::default(), watchpoints::functions(&names)?);
         let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
         let (late, missed_samples) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -363,12 +358,12 @@ impl RunningProgram {
         alone::run(shared, |probe| *probe == Probe::Begin);
         // Asked once: probes, watchpoints and samples start together or not at all.
         if !is_stopped() {
-            attached.enable().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
-            shared.watchpoints.enable().map_err(|error| ProgramRefusal::new(sentence(format_args!("{error}"))))?;
+            attached.enable().map_err(ProgramRefusal::new)?;
+            shared.watchpoints.enable().map_err(ProgramRefusal::new)?;
             // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the samples
             // before the `Arc`, and `detach` keeps this order.
             let sampled = unsafe { samples.start(shared) };
-            sampled.map_err(|why| ProgramRefusal::new(sentence(format_args!("{why}"))))?;
+            sampled.map_err(ProgramRefusal::new)?;
         }
         tasks.intervals = Some(alone::start_intervals(shared)?);
         Ok(program)
@@ -405,21 +400,18 @@ impl RunningProgram {
         if let Some((probe, why)) = attached.refused.probes.first()
             && shared.program.config.missing == Missing::Error
         {
-            return Err(ProgramRefusal::at(
-                sentence(format_args!("{why}")),
-                spans.get(*probe).copied().unwrap_or_default(),
-            ));
+            return Err(ProgramRefusal::at(why, spans.get(*probe).copied().unwrap_or_default()));
         }
         let watchpoints = AttachedWatchpoints::register(&shared, &watched).map_err(|error| match error {
             WatchpointError::OutOfMemory => OutOfMemory.into(),
             WatchpointError::Refused { probe, why } => {
-                ProgramRefusal::at(sentence(format_args!("{why}")), spans.get(probe).copied().unwrap_or_default())
+                ProgramRefusal::at(why, spans.get(probe).copied().unwrap_or_default())
             }
         })?;
         let samples = Samples::prepare(&shared).map_err(|why| {
             let refused = why.place(shared.sampled.iter().map(|sampled| sampled.period));
             let span = refused.and_then(|place| spans.get(shared.sampled.get(place)?.probe));
-            ProgramRefusal::at(sentence(format_args!("{why}")), span.copied().unwrap_or_default())
+            ProgramRefusal::at(why, span.copied().unwrap_or_default())
         })?;
         let tasks = Tasks { intervals: None, shared: shared.clone() };
         Ok(Self { samples, attached, watchpoints, tasks, shared })

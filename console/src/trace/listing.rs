@@ -38,9 +38,7 @@ pub(super) fn list(session: &mut Session, request: &Request) {
         _ if is_program || text.trim_end().ends_with('}') && !is_probes() => {
             program::list_of_program(text, Parameters { words: &request.parameters }, has_signatures)
         }
-        _ if !request.parameters.is_empty() => {
-            Err(fallible::copy(NO_PROGRAM).map_or_else(ProgramRefusal::from, ProgramRefusal::new))
-        }
+        _ if !request.parameters.is_empty() => Err(ProgramRefusal::new(NO_PROGRAM)),
         _ if has_kind(text) || is_probes() => program::list(text, has_signatures),
         _ => program::search(text, has_signatures),
     };
