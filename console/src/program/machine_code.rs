@@ -43,7 +43,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The view of a hit that a handler gets.
+/// The view of a hit that a handler gets. The variants are in the order of the lists of handlers in [`Clauses`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     /// The registers that a call passes.
@@ -138,10 +138,8 @@ impl View {
 /// The compiled clauses of a program.
 #[derive(Debug, Default)]
 pub(super) struct Clauses {
-    /// The code of each clause, by the clause's number.
-    of_calls: Vec<Option<ExecutableMemory>>,
-    of_frames: Vec<Option<ExecutableMemory>>,
-    of_returns: Vec<Option<ExecutableMemory>>,
+    /// The code of each clause, by the view and the clause's number.
+    handlers: [Vec<Option<ExecutableMemory>>; 3],
     /// The directory whose address the instructions contain.
     directory: Option<Directory>,
     /// The numbers of the clauses that could not be compiled, with the reason.
@@ -179,51 +177,52 @@ impl Clauses {
             });
             fallible::collect_results(clauses)
         };
-        let (of_calls, of_frames, of_returns) = (all(View::Arguments)?, all(View::Frame)?, all(View::Return)?);
+        let handlers = [all(View::Arguments)?, all(View::Frame)?, all(View::Return)?];
         fallible::sort_by_key(&mut interpreted, |(number, _)| *number);
         interpreted.dedup_by_key(|(number, _)| *number);
-        Ok(Self { of_calls, of_frames, of_returns, directory: Some(directory), interpreted })
+        Ok(Self { handlers, directory: Some(directory), interpreted })
+    }
+
+    /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled.
+    fn start(&self, number: usize, view: View) -> Option<usize> {
+        // `of` lists the handlers of the views in the order of the variants.
+        let memory = self.handlers[view as usize].get(number)?.as_ref()?;
+        Some(memory.start())
     }
 
     /// Returns the handler of clause `number` for the registers that a call passes, if it was compiled.
     pub fn entered(&self, number: usize) -> Option<ArgumentHandler> {
-        let memory = self.of_calls.get(number)?.as_ref()?;
+        let start = self.start(number, View::Arguments)?;
         // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of `CallArguments`,
         // and returns nothing: `Clauses::of` compiled them for this view.
-        Some(unsafe { transmute::<*const (), ArgumentHandler>(core::ptr::with_exposed_provenance(memory.start())) })
+        Some(unsafe { transmute::<*const (), ArgumentHandler>(core::ptr::with_exposed_provenance(start)) })
     }
 
     /// Returns the handler of clause `number` for all registers, if it was compiled.
     pub fn reached(&self, number: usize) -> Option<PreHandler> {
-        let memory = self.of_frames.get(number)?.as_ref()?;
+        let start = self.start(number, View::Frame)?;
         // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of a `Hit`, which it
         // does not change, and returns nothing: `Clauses::of` compiled them for this view.
-        Some(unsafe { transmute::<*const (), PreHandler>(core::ptr::with_exposed_provenance(memory.start())) })
+        Some(unsafe { transmute::<*const (), PreHandler>(core::ptr::with_exposed_provenance(start)) })
     }
 
     /// Returns the handler of clause `number` for a call that has returned, if it was compiled.
     pub fn returned(&self, number: usize) -> Option<ReturnHandler> {
-        let memory = self.of_returns.get(number)?.as_ref()?;
+        let start = self.start(number, View::Return)?;
         // SAFETY: the words at `start` are a function that follows the AAPCS64, takes the address of a `Call`, which it
         // does not change, and returns nothing: `Clauses::of` compiled them for this view.
-        Some(unsafe { transmute::<*const (), ReturnHandler>(core::ptr::with_exposed_provenance(memory.start())) })
+        Some(unsafe { transmute::<*const (), ReturnHandler>(core::ptr::with_exposed_provenance(start)) })
     }
 
     /// Returns whether clause `number` was compiled for any view.
     pub fn is_compiled(&self, number: usize) -> bool {
-        let all = [&self.of_calls, &self.of_frames, &self.of_returns];
-        all.into_iter().any(|handlers| handlers.get(number).is_some_and(Option::is_some))
+        self.handlers.iter().any(|handlers| handlers.get(number).is_some_and(Option::is_some))
     }
 
     /// Returns the virtual address of the handler of clause `number` for `view`, if it was compiled, and its words. The
     /// clause is compiled again for this; `None` if there is no memory for that.
     pub fn code(&self, shared: &Shared, number: usize, view: View) -> Option<(usize, jit::MachineCode)> {
-        let handlers = match view {
-            View::Arguments => &self.of_calls,
-            View::Frame => &self.of_frames,
-            View::Return => &self.of_returns,
-        };
-        let start = handlers.get(number)?.as_ref()?.start();
+        let start = self.start(number, view)?;
         let directory = self.directory.as_ref()?;
         let code = jit::compile(&shared.program.code, number, &shared.store, directory, &view.kernel(shared));
         Some((start, code.ok()?))
@@ -231,6 +230,6 @@ impl Clauses {
 
     /// Returns the number of compiled handlers: each clause counts once for each view.
     pub fn count(&self) -> usize {
-        [&self.of_calls, &self.of_frames, &self.of_returns].into_iter().flatten().flatten().count()
+        self.handlers.iter().flatten().flatten().count()
     }
 }
