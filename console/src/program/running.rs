@@ -29,7 +29,7 @@ use super::samples::Samples;
 use super::shared::Shared;
 use super::snippets::Snippets;
 use super::watch::{AttachedWatchpoints, WatchpointError};
-use super::watchpoints::{self, Ended, Watchpoints};
+use super::watchpoints::{Ended, Functions, Watchpoints};
 use crate::host::{self, host};
 use crate::symbol::Symbolic;
 use crate::{symbol, time};
@@ -275,7 +275,7 @@ impl Shared {
         inlined.dedup_by_key(|(value, _)| *value);
         let store = Store::new(&program.code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| ProgramRefusal::new(format_args!("the program cannot run: {flaw}")))?;
-        let (watchpoints, functions) = (Watchpoints::default(), watchpoints::functions(&names)?);
+        let (watchpoints, functions) = (Watchpoints::default(), Functions::of(&names)?);
         let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
         let (late, missed_samples) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok((

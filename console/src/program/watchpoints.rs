@@ -16,8 +16,11 @@ use crate::{host, symbol};
 pub(super) struct Functions(Vec<(u64, u64)>);
 
 impl Functions {
-    /// Returns the ranges of all functions.
-    pub fn of_image() -> Result<Self, OutOfMemory> {
+    /// Returns the ranges of the functions of the image, or none if `names` has no watchpoint.
+    pub fn of(names: &[Probe]) -> Result<Self, OutOfMemory> {
+        if !names.iter().any(|probe| matches!(probe, Probe::Watch { .. })) {
+            return Ok(Self::default());
+        }
         let all = symbol::table().into_iter().flat_map(|table| table.iter()).filter(|function| function.size > 0);
         fallible::collect(all.map(|function| (function.address, function.address + function.size))).map(Self)
     }
@@ -100,10 +103,4 @@ impl Watchpoints {
             .and_then(|others| fallible::extend(&mut given_up, others));
         Ended { missed: missed + self.missed.swap(0, Ordering::Relaxed), given_up }
     }
-}
-
-/// Returns the ranges of the functions, if `names` has a watchpoint.
-pub(super) fn functions(names: &[Probe]) -> Result<Functions, OutOfMemory> {
-    let watches = names.iter().any(|probe| matches!(probe, Probe::Watch { .. }));
-    if watches { Functions::of_image() } else { Ok(Functions::default()) }
 }

@@ -84,7 +84,7 @@ fn is_caller_in_x30(start: u64, end: u64, pc: u64) -> bool {
     if pc.wrapping_sub(start) / 4 > LONGEST {
         return false;
     }
-    // SAFETY: all addresses read are within a function of the image, from `Functions::of_image`: memory, and no device
+    // SAFETY: all addresses read are within a function of the image, from `Functions::of`: memory, and no device
     // register.
     let word = |address: u64| unsafe { nofault::read::<u32>(address as usize) }.unwrap_or(prologue::BREAKPOINT);
     let mut leaves_link_alone = pc < end;
