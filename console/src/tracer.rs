@@ -214,34 +214,6 @@ impl Settings {
         };
         fallible::collect(traceable("*").map(|function| function.address).filter(is_traced))
     }
-
-    /// Creates the probes of `tracer`, disabled. `inheritance` has the tasks of the restriction, if children inherit
-    /// it.
-    fn probes(
-        &self,
-        tracer: Tracer,
-        rings: &'static Rings,
-        inheritance: Option<&Inheritance>,
-    ) -> Result<Option<Traced>, OutOfMemory> {
-        let Self { graph, graph_notrace, max_depth, restriction, results, stacks, .. } = self;
-        let inherited = inheritance.map(|inheritance| &inheritance.tasks);
-        let recording = Recording { restriction, inherited, stacks: *stacks, results: *results };
-        let traced = match tracer {
-            Tracer::Nop => return Ok(None),
-            Tracer::Function => Traced::functions(&self.functions()?, rings, &recording)?,
-            Tracer::FunctionGraph => {
-                let graph = Graph { max_depth: *max_depth, only: &graph.0, without: &graph_notrace.0 };
-                Traced::graph(&self.functions()?, rings, graph, &recording)?
-            }
-        };
-        // Without a filter, the user has not named the refused functions.
-        if let Refused { count, first: Some(error) } = traced.refused()
-            && !self.filter.0.is_empty()
-        {
-            println!("{count} of the functions in set_ftrace_filter cannot be traced; the first: {error}");
-        }
-        Ok(Some(traced))
-    }
 }
 
 impl Inheritance {
@@ -288,7 +260,24 @@ impl Tracing {
 
     /// Creates the probes of `tracer`, disabled.
     fn probes_of(&self, tracer: Tracer, rings: &'static Rings) -> Result<Option<Traced>, OutOfMemory> {
-        self.settings.probes(tracer, rings, self.inheritance.as_ref())
+        let Settings { filter, graph, graph_notrace, max_depth, restriction, results, stacks, .. } = &self.settings;
+        let inherited = self.inheritance.as_ref().map(|inheritance| &inheritance.tasks);
+        let recording = Recording { restriction, inherited, stacks: *stacks, results: *results };
+        let traced = match tracer {
+            Tracer::Nop => return Ok(None),
+            Tracer::Function => Traced::functions(&self.settings.functions()?, rings, &recording)?,
+            Tracer::FunctionGraph => {
+                let graph = Graph { max_depth: *max_depth, only: &graph.0, without: &graph_notrace.0 };
+                Traced::graph(&self.settings.functions()?, rings, graph, &recording)?
+            }
+        };
+        // Without a filter, the user has not named the refused functions.
+        if let Refused { count, first: Some(error) } = traced.refused()
+            && !filter.0.is_empty()
+        {
+            println!("{count} of the functions in set_ftrace_filter cannot be traced; the first: {error}");
+        }
+        Ok(Some(traced))
     }
 
     /// Returns the counts of functions. There are none before the first profile.
