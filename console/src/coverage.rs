@@ -30,7 +30,7 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
             Err(ProbeError::NotText { .. } | ProbeError::Misaligned { .. }) => None,
             outcome => Some(outcome),
         });
-        census.add(outcomes).map_err(Failure::new)?;
+        census.add(outcomes)?;
     }
     if census.instructions() == 0 {
         return Err(match symbol::nearest(&glob) {

@@ -93,9 +93,7 @@ pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     let longest = listed.map(|event| event.definition().event.len()).max().unwrap_or(0);
     let width = longest.max(EVENT_WIDTH);
     println!("address           kind  mode       state     hits        missed      {:<width$}  function", "event");
-    for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in
-        probe::list().map_err(Failure::new)?
-    {
+    for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in probe::list()? {
         if input::is_interrupted() {
             return Ok(());
         }

@@ -28,7 +28,7 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
     if is_file {
         let (file, _) = table.find(&wanted).map_err(|error| Failure::at(column, error))?;
         let rows = statements().filter(|row| row.file == file);
-        fallible::extend(&mut starts, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
+        fallible::extend(&mut starts, rows.map(|row| (row.file, row.line, row.address)))?;
         starts.sort_unstable();
         return write(&starts, STARTS_MAX, None, None);
     }
@@ -39,11 +39,11 @@ pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
         if input::is_interrupted() {
             return Ok(());
         }
-        println!("{}:", symbol::path(&function).map_err(Failure::new)?);
+        println!("{}:", symbol::path(&function)?);
         let within = function.address..function.address + function.size;
         let rows = statements().filter(|row| within.contains(&row.address));
         starts.clear();
-        fallible::extend(&mut starts, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
+        fallible::extend(&mut starts, rows.map(|row| (row.file, row.line, row.address)))?;
         starts.sort_unstable();
         write(&starts, usize::MAX, Some(function.address), signature(function.address))?;
     }
@@ -85,7 +85,7 @@ fn write(
                 match (start, symbol::lookup(*address as usize)) {
                     (Some(start), _) => print!(" +{:#x}", address - start),
                     (None, Some(function)) => {
-                        let path = symbol::path(&function).map_err(Failure::new)?;
+                        let path = symbol::path(&function)?;
                         print!(" {path}+{:#x}", address - function.address);
                     }
                     (None, None) => print!(" {address:#018x}"),

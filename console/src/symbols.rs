@@ -23,10 +23,10 @@ pub(crate) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
         if input::is_interrupted() {
             return Ok(());
         }
-        let path = symbol::path(&function).map_err(Failure::new)?;
+        let path = symbol::path(&function)?;
         println!("{:016x} {:>6}  {path}", function.address, function.size);
         if has_signatures {
-            types::describe(function.address).map_err(Failure::new)?.iter().for_each(|line| println!("{line}"));
+            types::describe(function.address)?.iter().for_each(|line| println!("{line}"));
         }
         functions += 1;
     }

@@ -25,7 +25,7 @@ pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     let place = definition::parse_place(&text).map_err(|error| Failure::at(column + error.column, error))?;
     let address =
         events::resolve(&place, &tracing::Names).map_err(|error| Failure::at(column + place.column, error))? as usize;
-    let probes = Probes { session, all: probe::list().map_err(Failure::new)? };
+    let probes = Probes { session, all: probe::list()? };
     let whole = matches!(place.base, Base::Symbol(_)) && place.offset_column == place.column;
     match symbol::lookup(address).filter(|_| whole) {
         Some(function) => {
