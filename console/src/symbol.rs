@@ -75,19 +75,22 @@ pub fn lookup(address: usize) -> Option<Symbol<'static>> {
     table()?.lookup(address as u64)
 }
 
+/// Returns the functions, in the order of their addresses, each with its index in the table. A symbol without a size
+/// names no function.
+pub(crate) fn all() -> impl Iterator<Item = (usize, Symbol<'static>)> {
+    let symbols = table().into_iter().flat_map(|table| table.iter()).enumerate();
+    symbols.filter(|(_, symbol)| symbol.size > 0)
+}
+
 /// Returns the plain path of each function.
 pub(crate) fn plain_paths() -> impl Iterator<Item = Result<Cow<'static, str>, OutOfMemory>> {
-    let (paths, all) = (paths(), table().into_iter().flat_map(|table| table.iter()).enumerate());
-    all.filter(|(_, function)| function.size > 0).map(move |(number, function)| paths::of(paths, number, &function))
+    let paths = paths();
+    all().map(move |(number, function)| paths::of(paths, number, &function))
 }
 
 /// Returns the demangled name of each function.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    table()
-        .into_iter()
-        .flat_map(|table| table.iter())
-        .filter(|function| function.size > 0)
-        .map(|function| function.name)
+    all().map(|(_, function)| function.name)
 }
 
 /// Returns the plain path of each static.
@@ -168,6 +171,7 @@ pub fn functions_by_classes(glob: &str) -> impl Iterator<Item = Symbol<'static>>
 fn matching(glob: Glob<'_>, wanted: Option<usize>) -> impl Iterator<Item = Symbol<'static>> {
     let paths = paths();
     let mut end = 0;
+    // One filter: a second one would take longer for each symbol.
     let all = table().into_iter().flat_map(|table| table.iter()).enumerate();
     let matching =
         all.filter(move |(number, function)| function.size > 0 && paths::matches(paths, *number, function, glob));
@@ -192,10 +196,10 @@ pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
 /// Returns the function that is most similar to `path`, which names no function.
 #[must_use]
 pub fn nearest(path: &str) -> Option<&'static str> {
-    let (paths, all) = (paths(), table()?.iter().enumerate().filter(|(_, function)| function.size > 0));
+    let paths = paths();
     nearest_path(
         path,
-        all.filter_map(|(number, function)| Some((function.name, paths::of(paths, number, &function).ok()?))),
+        all().filter_map(|(number, function)| Some((function.name, paths::of(paths, number, &function).ok()?))),
     )
 }
 

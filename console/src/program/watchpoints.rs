@@ -21,8 +21,8 @@ impl Functions {
         if !names.iter().any(|probe| matches!(probe, Probe::Watch { .. })) {
             return Ok(Self::default());
         }
-        let all = symbol::table().into_iter().flat_map(|table| table.iter()).filter(|function| function.size > 0);
-        fallible::collect(all.map(|function| (function.address, function.address + function.size))).map(Self)
+        let ranges = symbol::all().map(|(_, function)| (function.address, function.address + function.size));
+        fallible::collect(ranges).map(Self)
     }
 
     /// Returns the ranges.
