@@ -6,7 +6,7 @@ use core::ptr;
 
 use aarch64_kprobes::emit;
 use talc::base::binning::DefaultBinning;
-use talc::base::{CHUNK_UNIT, Talc};
+use talc::base::{CHUNK_UNIT, Counters, Talc};
 use talc::source::Manual;
 
 use crate::event::{Kfree, Kmalloc};
@@ -88,19 +88,7 @@ pub(super) unsafe fn add(start: *mut u8, length: usize) {
     let _ = unsafe { HEAP.lock().claim(start, length) };
 }
 
-/// The use of the heap at one moment.
-pub(super) struct Use {
-    /// Bytes that are allocated.
-    pub used: usize,
-    /// Bytes in all.
-    pub size: usize,
-    /// Number of allocations.
-    pub allocations: usize,
-}
-
 /// Returns the current use of the heap.
-pub(super) fn statistics() -> Use {
-    let heap = HEAP.lock();
-    let counters = heap.counters();
-    Use { used: counters.allocated_bytes, size: counters.claimed_bytes, allocations: counters.allocation_count }
+pub(super) fn counters() -> Counters {
+    *HEAP.lock().counters()
 }

@@ -134,7 +134,7 @@ pub struct Usage {
 pub fn usage() -> Usage {
     let executable = executable::mapped();
     let frames = frame::counts().1.saturating_sub(table::frames()) * PAGE_SIZE;
-    Usage { heap: heap::statistics().used, frames: frames.saturating_sub(executable), executable }
+    Usage { heap: heap::counters().allocated_bytes, frames: frames.saturating_sub(executable), executable }
 }
 
 impl Statistics {
@@ -159,11 +159,11 @@ impl fmt::Display for Statistics {
 /// Returns the current use of memory.
 #[must_use]
 pub fn statistics() -> Statistics {
-    let heap::Use { used, size, allocations } = heap::statistics();
+    let heap = heap::counters();
     Statistics {
         free_frames: frame::counts().0 * PAGE_SIZE,
-        heap_used: used,
-        heap_size: size,
-        heap_allocations: allocations,
+        heap_used: heap.allocated_bytes,
+        heap_size: heap.claimed_bytes,
+        heap_allocations: heap.allocation_count,
     }
 }

@@ -134,7 +134,7 @@ pub(crate) fn initialize(hardware: &Hardware, tree: &[u8]) -> Result<(), SetupEr
         (image_end - image_start) as usize - image().len(),
         Attributes::RODATA,
     )?;
-    if heap::statistics().size == 0 {
+    if heap::counters().claimed_bytes == 0 {
         return Err(too_little);
     }
     executable::initialize()?;
