@@ -386,18 +386,6 @@ impl Tracing {
         Ok(())
     }
 
-    /// Changes the restriction of calls.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`change`](Self::change).
-    pub(crate) fn restrict_calls(
-        &mut self,
-        change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        self.change(|settings| change(&mut settings.restriction))
-    }
-
     /// Replaces the probes of the tracer that is set, if the settings have changed.
     ///
     /// # Errors

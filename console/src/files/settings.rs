@@ -190,7 +190,7 @@ impl Named {
         change: impl FnOnce(&mut Restriction) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         match self.is_of_calls {
-            true => session.tracing.restrict_calls(change),
+            true => session.tracing.change(|settings| change(&mut settings.restriction)),
             false => session.tracing.restrict_events(&mut session.events, change),
         }
     }
