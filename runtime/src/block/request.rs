@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
-use core::ops::Range;
 
 use super::SECTOR;
 use crate::sync::{IrqLock, WaitQueue};
@@ -77,15 +76,10 @@ impl Request {
         self.sector + (self.done / SECTOR) as u64
     }
 
-    /// Returns the range of the buffer that the next turn transfers.
-    pub(super) fn next_segment(&self) -> Range<usize> {
-        self.done..self.buffer.len().min(self.done + SEGMENT)
-    }
-
     /// Returns the bytes of the next turn.
     pub(super) fn segment(&mut self) -> &mut [u8] {
-        let segment = self.next_segment();
-        &mut self.buffer[segment]
+        let end = self.buffer.len().min(self.done + SEGMENT);
+        &mut self.buffer[self.done..end]
     }
 
     /// Returns the buffer, after the request has ended.
