@@ -1,7 +1,6 @@
 //! The dialog of the console: a prompt, a line, an answer.
 
 use alloc::string::String;
-use core::fmt;
 use core::mem;
 
 use crate::input::{self, Foreground};
@@ -39,16 +38,6 @@ pub(crate) fn exit(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     }
 }
 
-/// The reason for refusing a line that may have lost input.
-struct Lost(u64);
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(least) = self;
-        write!(f, "input came faster than it was read (bytes lost: at least {least}), so this line is not run")
-    }
-}
-
 fn show(failure: &Failure, line: &str) {
     // The screen returns errors only while a command runs, and none runs now.
     let _ = failure.write(line, &mut Screen::default());
@@ -78,7 +67,9 @@ impl Session {
             let now = input::lost();
             let lost = now - mem::replace(&mut self.lost, now);
             match line {
-                _ if lost > 0 => self.refuse(&Failure::new(Lost(lost))),
+                _ if lost > 0 => self.refuse(&Failure::new(format_args!(
+                    "input came faster than it was read (bytes lost: at least {lost}), so this line is not run"
+                ))),
                 Err(refusal) => self.refuse(&Failure::new(refusal)),
                 Ok(line) => self.answer(&line),
             }
