@@ -39,13 +39,10 @@ unsafe impl kprobes_trace::context::ContextLayout for Kernel {
 
 // SAFETY: `masked` masks interrupts and fast interrupts on this CPU while the action runs.
 unsafe impl Host for Kernel {
-    /// Returns the bytes after the image, up to the length in its header (offset 16 of the arm64 Linux header).
+    /// Returns the bytes after the image, up to the length in its header.
     fn tables(&self) -> &'static [u8] {
-        const IMAGE_SIZE_OFFSET: usize = 16;
         let image = layout::image();
-        // SAFETY: the header is at the start of the image, which is mapped, and nothing writes to it.
-        let length = unsafe { ((image.start + IMAGE_SIZE_OFFSET) as *const u64).read() } as usize;
-        let end = image.start.saturating_add(length);
+        let end = image.start.saturating_add(memory::image_length());
         if end <= image.end {
             return &[];
         }

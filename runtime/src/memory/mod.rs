@@ -37,7 +37,7 @@ pub use executable::{allocate_executable, is_guarded, set_guarded, with_writable
 pub use heap::Heap;
 use layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
 pub(crate) use mmio::Mmio;
-pub(crate) use setup::{initialize, map_device_tree, set_image};
+pub(crate) use setup::{image_length, initialize, map_device_tree, set_image};
 pub use table::{MapError, translate};
 
 /// The physical address of the image.

@@ -72,17 +72,16 @@ pub(crate) unsafe fn map_device_tree(physical: u64) -> Result<&'static mut [u8],
 }
 
 /// Returns the length in bytes of the image with everything appended to it, from its header.
-fn image_length() -> usize {
+pub(crate) fn image_length() -> usize {
     // SAFETY: the header is mapped and constant. image_size is at byte 16 (Linux,
     // Documentation/arch/arm64/booting.rst).
-    let length = unsafe { core::ptr::with_exposed_provenance::<u64>(IMAGE_BASE + 16).read() };
-    (length as usize).next_multiple_of(PAGE_SIZE).max(image().len())
+    unsafe { core::ptr::with_exposed_provenance::<u64>(IMAGE_BASE + 16).read() as usize }
 }
 
 /// Maps all RAM, and hands it to the allocators. `tree` is the result of [`map_device_tree`].
 pub(crate) fn initialize(hardware: &Hardware, tree: &[u8]) -> Result<(), SetupError> {
     let image_start = IMAGE.load(Ordering::Relaxed);
-    let image_end = image_start + image_length() as u64;
+    let image_end = image_start + image_length().next_multiple_of(PAGE_SIZE).max(image().len()) as u64;
     let tree_start = (tree.as_ptr().addr() - LINEAR_BASE) as u64;
 
     let mut mapped = Regions::new();
