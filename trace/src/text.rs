@@ -131,22 +131,15 @@ pub(crate) fn write_message(
 
 /// Writes a call of the tracer `function`: the function, and who called it.
 fn write_call(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, options: Options) -> fmt::Result {
-    let (function, parent) = (record.word(8), record.word(PARENT));
-    match options.is(Flag::SymOffset) {
-        true => write_offset(out, function, symbols)?,
-        false => write_name(out, function, symbols)?,
-    }
-    write_address(out, function, options)?;
+    let parent = record.word(PARENT);
+    write_function(out, record.word(8), false, symbols, options)?;
     out.write_str(" <-")?;
-    match lookup_on_stack(parent, true, symbols) {
-        _ if symbols.is_trampoline(parent) => out.write_str("[unknown/kretprobe'd]")?,
-        Some(caller) if options.is(Flag::SymOffset) => {
-            write!(out, "{}+{:#x}/{:#x}", caller.name, parent - caller.address, caller.size)?;
-        }
-        Some(caller) => out.write_str(caller.name)?,
-        None => write!(out, "{parent:#x}")?,
+    if symbols.is_trampoline(parent) {
+        out.write_str("[unknown/kretprobe'd]")?;
+        write_address(out, parent, options)?;
+    } else {
+        write_function(out, parent, true, symbols, options)?;
     }
-    write_address(out, parent, options)?;
     out.write_char('\n')
 }
 
@@ -242,14 +235,7 @@ fn write_synthetic(
 fn write_print(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, options: Options) -> fmt::Result {
     match record.word(8) {
         0 => out.write_str("tracing_mark_write")?,
-        place => {
-            if options.is(Flag::SymOffset) {
-                write_offset(out, place, symbols)?;
-            } else {
-                write_name(out, place, symbols)?;
-            }
-            write_address(out, place, options)?;
-        }
+        place => write_function(out, place, false, symbols, options)?,
     }
     out.write_str(": ")?;
     write_lossy(out, print_text(record))
@@ -318,6 +304,25 @@ print fmt: \"%ps: %s\", (void *)REC->ip, REC->buf
 "
 );
 
+/// Writes the function that an address on a stack belongs to, with its offset and its address if the options say so. A
+/// return address belongs to the calling function.
+fn write_function(
+    out: &mut dyn Write,
+    address: u64,
+    is_return: bool,
+    symbols: &dyn Symbols,
+    options: Options,
+) -> fmt::Result {
+    if options.is(Flag::SymOffset) {
+        write_on_stack(out, address, is_return, symbols)?;
+    } else if let Some(function) = lookup_on_stack(address, is_return, symbols) {
+        out.write_str(function.name)?;
+    } else {
+        write!(out, "{address:#x}")?;
+    }
+    write_address(out, address, options)
+}
+
 /// Writes the address after the name of a function, if the option `sym-addr` is on.
 fn write_address(out: &mut dyn Write, address: u64, options: Options) -> fmt::Result {
     if options.is(Flag::SymAddr) { write!(out, " <{address:016x}>") } else { Ok(()) }
@@ -337,15 +342,7 @@ fn write_stack(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, 
     out.write_str("<stack trace>\n")?;
     for at in (STACK_HEADER..record.bytes.len()).step_by(8) {
         out.write_str(" => ")?;
-        let address = record.word(at);
-        match lookup_on_stack(address, at > STACK_HEADER, symbols) {
-            Some(function) if options.is(Flag::SymOffset) => {
-                write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)?;
-            }
-            Some(function) => out.write_str(function.name)?,
-            None => write!(out, "{address:#x}")?,
-        }
-        write_address(out, address, options)?;
+        write_function(out, record.word(at), at > STACK_HEADER, symbols, options)?;
         out.write_char('\n')?;
     }
     Ok(())
