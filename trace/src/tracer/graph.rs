@@ -45,15 +45,6 @@ pub(crate) struct Style<'a> {
     pub cpus: usize,
 }
 
-/// The contents of the duration column.
-#[derive(Clone, Copy)]
-enum DurationColumn {
-    /// Blank: the call goes on, or it is unknown when it began.
-    None,
-    /// A number of nanoseconds.
-    Known(u64),
-}
-
 /// The first columns of the header, and what stands below them: the time, the CPU, the task, the duration.
 const COLUMNS: [(Flag, &str, &str); 4] = [
     (Flag::GraphTime, "     TIME       ", "      |         "),
@@ -205,7 +196,7 @@ impl Cpu {
             Some(back) => {
                 let clock = style.clock;
                 let nanoseconds = clock.nanoseconds(back.time).saturating_sub(clock.nanoseconds(record.time));
-                write_duration(out, DurationColumn::Known(nanoseconds), style.options)?;
+                write_duration(out, Some(nanoseconds), style.options)?;
                 indent(out, transition.depth)?;
                 write_function(out, function, style)?;
                 out.write_str("();")?;
@@ -219,7 +210,7 @@ impl Cpu {
                 self.comment = transition.depth;
             }
             None => {
-                write_duration(out, DurationColumn::None, style.options)?;
+                write_duration(out, None, style.options)?;
                 indent(out, transition.depth)?;
                 write_function(out, function, style)?;
                 out.write_str("() {\n")?;
@@ -240,10 +231,8 @@ impl Cpu {
         let function = record.word(8);
         self.write_switch(out, record, style)?;
         write_context(out, record, style)?;
-        let duration = transition.began.map_or(DurationColumn::None, |began| {
-            DurationColumn::Known(style.clock.nanoseconds(record.time).saturating_sub(style.clock.nanoseconds(began)))
-        });
-        write_duration(out, duration, style.options)?;
+        let since = |began| style.clock.nanoseconds(record.time).saturating_sub(style.clock.nanoseconds(began));
+        write_duration(out, transition.began.map(since), style.options)?;
         indent(out, transition.depth)?;
         out.write_char('}')?;
         let result = Outcome::of(record, style.options);
@@ -272,7 +261,7 @@ impl Cpu {
     ) -> fmt::Result {
         self.write_switch(out, record, style)?;
         write_context(out, record, style)?;
-        write_duration(out, DurationColumn::None, style.options)?;
+        write_duration(out, None, style.options)?;
         // As in Linux, a comment in an outermost call is not indented.
         indent(out, if self.comment > 1 { self.comment } else { 0 })?;
         out.write_str("/* ")?;
@@ -407,12 +396,13 @@ fn mark(nanoseconds: u64) -> char {
     MARKS.iter().find(|(above, _)| nanoseconds > *above).map_or(' ', |(_, mark)| *mark)
 }
 
-/// Writes the column of the duration.
-fn write_duration(out: &mut dyn Write, duration: DurationColumn, options: Options) -> fmt::Result {
+/// Writes the column of a duration in nanoseconds. It is blank without one: the call goes on, or it is unknown when it
+/// began.
+fn write_duration(out: &mut dyn Write, duration: Option<u64>, options: Options) -> fmt::Result {
     if !options.is(Flag::GraphDuration) || !options.is(Flag::ContextInfo) {
         return Ok(());
     }
-    let DurationColumn::Known(nanoseconds) = duration else { return out.write_str("              |  ") };
+    let Some(nanoseconds) = duration else { return out.write_str("              |  ") };
     let mark = if options.is(Flag::GraphOverhead) { mark(nanoseconds) } else { ' ' };
     write!(out, "{mark} {}|  ", Microseconds(nanoseconds))
 }
