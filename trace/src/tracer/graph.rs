@@ -198,7 +198,7 @@ impl Cpu {
                 let nanoseconds = clock.nanoseconds(back.time).saturating_sub(clock.nanoseconds(record.time));
                 write_duration(out, Some(nanoseconds), style.options)?;
                 indent(out, transition.depth)?;
-                write_function(out, function, style)?;
+                write_name(out, function, style.symbols)?;
                 out.write_str("();")?;
                 if let Some(result) = Outcome::of(back, style.options) {
                     write!(out, " /*{result} */")?;
@@ -212,7 +212,7 @@ impl Cpu {
             None => {
                 write_duration(out, None, style.options)?;
                 indent(out, transition.depth)?;
-                write_function(out, function, style)?;
+                write_name(out, function, style.symbols)?;
                 out.write_str("() {\n")?;
                 self.comment = transition.depth + 1;
             }
@@ -239,7 +239,7 @@ impl Cpu {
         // A brace does not tell what it closes where the call was not recorded.
         if transition.began.is_none() || style.options.is(Flag::GraphTail) || result.is_some() {
             out.write_str(" /* ")?;
-            write_function(out, function, style)?;
+            write_name(out, function, style.symbols)?;
             result.map_or(Ok(()), |result| write!(out, "{result}"))?;
             out.write_str(" */")?;
         }
@@ -340,10 +340,6 @@ impl Write for UnendedLine<'_> {
 
 fn indent(out: &mut dyn Write, depth: usize) -> fmt::Result {
     write!(out, "{:1$}", "", 2 * depth)
-}
-
-fn write_function(out: &mut dyn Write, function: u64, style: Style<'_>) -> fmt::Result {
-    write_name(out, function, style.symbols)
 }
 
 fn write_cpu(out: &mut dyn Write, cpu: usize, style: Style<'_>) -> fmt::Result {
