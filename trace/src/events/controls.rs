@@ -30,7 +30,7 @@ use crate::recorder::Recorder;
 use crate::trigger::inherited_tasks::InheritedTasks;
 use crate::trigger::restriction::Restriction;
 use crate::trigger::settings::Settings;
-use crate::trigger::{Plan, ProbeContext, Trigger};
+use crate::trigger::{Plan, ProbeContext};
 
 /// The services of the kernel that changing plans needs.
 #[derive(Clone, Copy, Debug)]
@@ -389,11 +389,7 @@ impl<P: RegisteredProbe> Events<P> {
     /// Whether a trigger records the event, which is a synthetic one.
     #[must_use]
     pub fn is_recorded(&self, other: &Event<P>) -> bool {
-        let is_by = |trigger: &Arc<Trigger>| {
-            trigger.histogram().is_some_and(|histogram| histogram.definition().records_with(other.recorder()))
-        };
-        let mut triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
-        other.is_synthetic() && triggers.any(is_by)
+        other.is_synthetic() && self.histograms().any(|histogram| histogram.definition().records_with(other.recorder()))
     }
 
     /// Returns a probe of the event with this name.

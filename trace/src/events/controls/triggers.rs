@@ -93,8 +93,7 @@ impl<P: RegisteredProbe> Events<P> {
     /// until another trigger is removed.
     fn drop_automatic(&mut self) {
         let is_left = |histogram: &Histogram| histogram.definition().is_automatic && !self.is_referred_to(histogram);
-        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
-        if !triggers.filter_map(|trigger| trigger.histogram()).any(is_left) {
+        if !self.histograms().any(|histogram| is_left(histogram)) {
             return;
         }
         let drop_all = || -> Result<Draft, OutOfMemory> {
@@ -247,6 +246,12 @@ impl<P: RegisteredProbe> Events<P> {
         Ok(())
     }
 
+    /// Returns the histograms of all events.
+    pub(super) fn histograms(&self) -> impl Iterator<Item = &Arc<Histogram>> {
+        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
+        triggers.filter_map(|trigger| trigger.shared_histogram())
+    }
+
     /// Returns the histograms with variables, each with its event.
     fn variable_sources(&self) -> Result<Vec<VariableSource<'_>>, OutOfMemory> {
         let mut sources = Vec::new();
@@ -264,24 +269,18 @@ impl<P: RegisteredProbe> Events<P> {
     /// Whether an action of a histogram takes snapshots. As in Linux, there can be only one such action, and while it
     /// is there, the file `snapshot` takes none.
     pub(in crate::events) fn has_conditional_snapshot(&self) -> bool {
-        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
-        let mut histograms = triggers.filter_map(|trigger| trigger.histogram());
-        histograms.any(|histogram| histogram.definition().snapshots() > 0)
+        self.histograms().any(|histogram| histogram.definition().snapshots() > 0)
     }
 
     /// Whether a trigger refers to a variable of `histogram`.
     fn is_referred_to(&self, histogram: &Histogram) -> bool {
-        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
-        let mut histograms = triggers.filter_map(|trigger| trigger.histogram());
-        histograms.any(|other| other.definition().refers_to(histogram))
+        self.histograms().any(|other| other.definition().refers_to(histogram))
     }
 
     /// Returns the existing histogram with the name in `definition`; `None` if there is none.
     fn find_like(&self, definition: &histogram::Definition) -> Result<Option<Arc<Histogram>>, histogram::Error> {
         let Some(name) = &definition.name else { return Ok(None) };
-        let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
-        let mut histograms = triggers.filter_map(|trigger| trigger.shared_histogram());
-        let named = histograms.find(|histogram| histogram.definition().name.as_ref() == Some(name));
+        let named = self.histograms().find(|histogram| histogram.definition().name.as_ref() == Some(name));
         match named {
             Some(histogram) if !histogram.definition().is_interchangeable(definition) => {
                 Err(histogram::Error { problem: histogram::Problem::NamedMismatch, column: 0, before: None })
