@@ -246,7 +246,7 @@ pub(crate) struct VariableSource<'a> {
 
 /// What a trigger can refer to besides the fields of its event.
 #[derive(Clone, Copy)]
-pub struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     /// The group and the name of the event.
     pub(crate) event: (&'a str, &'a str),
     pub(crate) sources: &'a [VariableSource<'a>],

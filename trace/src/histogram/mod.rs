@@ -25,8 +25,7 @@ use fallible::{Arc, OutOfMemory};
 
 pub(crate) use action::{Effect, Form, From, Handler, Sent};
 pub use error::{Error, Problem};
-pub use expression::Scope;
-pub(crate) use expression::{Content, Needed, OPERANDS_MAX, Op, OtherEvents, Reference, VariableSource};
+pub(crate) use expression::{Content, Needed, OPERANDS_MAX, Op, OtherEvents, Reference, Scope, VariableSource};
 pub use parse::{Command, Definition};
 pub(crate) use shared::{NO_ROOM, Shared};
 pub(crate) use table::{CELL, Cell, CounterTable, EXPONENTS, Keys, MULTIPLIER, Numbers, Store};

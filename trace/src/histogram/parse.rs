@@ -231,34 +231,15 @@ impl<'a> Fragment<'a> {
 }
 
 impl Definition {
-    /// Parses the parameters of a histogram that refers to no other trigger. The event has these `fields`, and `column`
-    /// bytes of the trigger precede the parameters.
-    ///
-    /// # Errors
-    ///
-    /// Returns the problem and its position.
-    pub fn parse(text: &str, column: usize, fields: &[Field]) -> Result<Self, Error> {
-        Self::parse_in(text, column, fields, &Scope::NONE)
-    }
-
-    /// Parses parameters as [`parse`](Self::parse) does, for a histogram that may refer to the triggers in `scope`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`parse`](Self::parse).
-    pub fn parse_in(text: &str, column: usize, fields: &[Field], scope: &Scope<'_>) -> Result<Self, Error> {
-        let parsed = Self::parse_with(text, column, fields, scope, &mut || true)?;
-        parsed.ok_or(Error { problem: Problem::NoKeys, column, before: None })
-    }
-
-    /// Parses parameters as [`parse_in`](Self::parse_in) does. `is_filter_right` is asked after all fields are found,
+    /// Parses the parameters of a histogram that may refer to the triggers in `scope`. The event has these `fields`,
+    /// and `column` bytes of the trigger precede the parameters. `is_filter_right` is asked after all fields are found,
     /// and before the actions are resolved, which is when Linux parses the filter. Returns `Ok(None)` if the filter is
     /// wrong.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`parse`](Self::parse).
-    pub(crate) fn parse_with(
+    /// Returns the problem and its position.
+    pub(crate) fn parse(
         text: &str,
         column: usize,
         fields: &[Field],

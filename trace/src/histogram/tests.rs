@@ -24,7 +24,7 @@ impl Symbols for Names {
 }
 
 fn definition(text: &str) -> Result<Definition, Error> {
-    Definition::parse(text, 0, Hit::new().fields())
+    Definition::parse(text, 0, Hit::new().fields(), &Scope::NONE, &mut || true).map(Option::unwrap)
 }
 
 /// Makes an event with this trigger, and hits it.

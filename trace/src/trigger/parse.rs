@@ -119,7 +119,7 @@ impl Request {
             let (parameters, filter) = split_filter(parameters.ok_or(Error::Invalid)?)?;
             let scope = Scope { is_removal: remove, ..scope };
             let mut parsed = Ok(None);
-            let definition = Definition::parse_with(parameters, "hist:".len(), fields, &scope, &mut || {
+            let definition = Definition::parse(parameters, "hist:".len(), fields, &scope, &mut || {
                 parsed = filter.map(parse).transpose();
                 parsed.is_ok()
             });
