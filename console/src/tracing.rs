@@ -53,7 +53,7 @@ pub(crate) fn resize(rings: &Rings, cpu: Option<usize>, bytes: usize) -> Result<
     let mut hold = |action: &mut dyn FnMut()| platform::hold_cpus(&mut || masked(action));
     // SAFETY: no hit is handled while `hold` runs its action: `Host::masked` guarantees this for this CPU, and
     // `hold_cpus` holds every other CPU at a point where it handles no hit.
-    unsafe { rings.resize_of(cpu, bytes, memory_to_spare(), &mut hold) }
+    unsafe { rings.resize(cpu, bytes, memory_to_spare(), &mut hold) }
 }
 
 /// Makes a list without events, whose records will go to `rings`.

@@ -76,8 +76,9 @@ impl Rings {
         self.sizes().next().unwrap_or(0)
     }
 
-    /// Gives each ring at least `bytes` bytes, if the new pages take no more than `free` bytes in total or if no ring
-    /// grows. The old pages are freed after the new ones are in use. The newest records stay, as many as fit.
+    /// Gives the ring of `cpu` at least `bytes` bytes, or each ring if `cpu` is `None`, if the new pages take no more
+    /// than `free` bytes in total or if no ring grows. The old pages are freed after the new ones are in use. The
+    /// newest records stay, as many as fit.
     ///
     /// # Errors
     ///
@@ -88,25 +89,6 @@ impl Rings {
     /// `hold` must call its argument exactly once, while nothing is recorded: every other CPU is held outside the hit
     /// path, and interrupts are masked on this CPU.
     pub unsafe fn resize(
-        &self,
-        bytes: usize,
-        free: usize,
-        hold: &mut dyn FnMut(&mut dyn FnMut()),
-    ) -> Result<(), ResizeError> {
-        // SAFETY: the caller guarantees that `hold` keeps all CPUs from recording (see # Safety).
-        unsafe { self.resize_of(None, bytes, free, hold) }
-    }
-
-    /// Resizes the ring of `cpu` as [`resize`](Self::resize) does; `None` resizes all.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`resize`](Self::resize).
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`resize`](Self::resize) applies.
-    pub unsafe fn resize_of(
         &self,
         cpu: Option<usize>,
         bytes: usize,

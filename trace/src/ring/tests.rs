@@ -331,7 +331,7 @@ fn rings_are_resized() {
         };
         let count = write(before as u64 * IN_PAGE + 3);
         // SAFETY: only this thread uses the rings, so nothing is recorded meanwhile.
-        unsafe { rings.resize(after * PAGE, usize::MAX, &mut |action| action()) }.unwrap();
+        unsafe { rings.resize(None, after * PAGE, usize::MAX, &mut |action| action()) }.unwrap();
         assert_eq!(rings.bytes(), after * PAGE);
         let kept = count - (before.min(after) as u64 - 1) * IN_PAGE - 3;
         assert_eq!(present(rings), (kept..count).collect::<Vec<_>>(), "{before} to {after}");
@@ -353,14 +353,14 @@ fn rings_that_are_too_large_are_refused() {
     let hold: &mut dyn FnMut(&mut dyn FnMut()) = &mut |_| panic!("nothing is to be exchanged");
     for (bytes, free) in [(4 * PAGE, 8 * PAGE), (usize::MAX, usize::MAX - 1)] {
         // SAFETY: only this thread uses the rings, so nothing is recorded meanwhile.
-        let refused = unsafe { rings.resize(bytes, free, hold) }.unwrap_err();
+        let refused = unsafe { rings.resize(None, bytes, free, hold) }.unwrap_err();
         assert!(
             matches!(refused, ResizeError::TooLarge { cpus: 2, needed, free: said } if needed > free && said == free)
         );
         assert_eq!((rings.bytes(), present(rings)), (3 * PAGE, [7].into()));
     }
     // SAFETY: only this thread uses the rings, so nothing is recorded meanwhile.
-    unsafe { rings.resize(2 * PAGE, 0, &mut |action| action()) }.unwrap();
+    unsafe { rings.resize(None, 2 * PAGE, 0, &mut |action| action()) }.unwrap();
     assert_eq!((rings.bytes(), present(rings)), (2 * PAGE, [7].into()));
 }
 

@@ -279,7 +279,7 @@ fn rings_are_made_and_resized_or_not() {
     assert!(allocations > 8);
     let ((), allocations) = each_allocation(
         // SAFETY: nothing is recorded in these rings.
-        || unsafe { rings.resize(40_000, usize::MAX, &mut |action| action()) },
+        || unsafe { rings.resize(None, 40_000, usize::MAX, &mut |action| action()) },
         |_| rings.bytes() == 8192,
     );
     assert!(allocations > 20 && rings.bytes() == 40_960);
