@@ -123,7 +123,7 @@ test!(
         };
         for size in (3..11).cycle() {
             let ended = is_done(&events);
-            follow(&rings.take().expect("there is memory"), &events, &mut progress);
+            follow(&rings.take(None).expect("there is memory"), &events, &mut progress);
             if ended {
                 break;
             }
@@ -131,7 +131,7 @@ test!(
             task::yield_now();
         }
         callers.into_iter().for_each(JoinHandle::join);
-        let last = rings.take().expect("there is memory");
+        let last = rings.take(None).expect("there is memory");
         assert_eq!(last.present(), 0, "records of hits that were taken before");
         let counts: Vec<_> = last.counts().collect();
         for cpu in smp::running() {
@@ -238,7 +238,7 @@ test!(
         black_box(target(2, 0));
         rings.set_on(true);
         black_box(target(3, 0));
-        let snapshot = rings.take().expect("there is memory");
+        let snapshot = rings.take(None).expect("there is memory");
         let values: Vec<u64> =
             snapshot.records().expect("there is memory").map(|record: Record<'_>| record.word(16)).collect();
         assert_eq!(values, [1, 3]);

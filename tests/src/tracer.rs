@@ -62,7 +62,7 @@ fn records_of(functions: &[u64], graph: Graph<'_>, act: impl FnOnce()) -> Snapsh
     act();
     traced.set_enabled(false).expect("probes can be disarmed");
     assert_eq!(traced.missed(), 0);
-    rings.take().expect("there is memory")
+    rings.take(None).expect("there is memory")
 }
 
 /// Returns the calls and returns of the functions with these short names, as `name(` and `)`.

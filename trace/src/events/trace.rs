@@ -274,7 +274,7 @@ impl<P: RegisteredProbe> Events<P> {
         let Some(pipe) = self.pipes.get(cpu.map_or(0, |cpu| cpu + 1)) else { return Ok(0) };
         let mut pipe = pipe.lock();
         if pipe.taken.records()?.nth(pipe.written).is_none() {
-            (pipe.taken, pipe.written) = (self.rings.take_of(cpu)?, 0);
+            (pipe.taken, pipe.written) = (self.rings.take(cpu)?, 0);
         }
         let Pipe { taken, written, graph } = &mut *pipe;
         let before = *written;

@@ -66,9 +66,9 @@ fn overwriting() -> Model {
             move || (3..5).for_each(|number| _ = record(&rings, number))
         });
         let mut next = 0;
-        check(&numbers(&rings.take().unwrap()), &mut next);
+        check(&numbers(&rings.take(None).unwrap()), &mut next);
         writer.join().unwrap();
-        check(&numbers(&rings.take().unwrap()), &mut next);
+        check(&numbers(&rings.take(None).unwrap()), &mut next);
         assert_eq!(next, 5);
     })
     .preempted_at_most(3)
@@ -84,9 +84,9 @@ fn discarding() -> Model {
             let rings = rings.clone();
             move || [3, 4].map(|number| record(&rings, number))
         });
-        let mut found = numbers(&rings.take().unwrap());
+        let mut found = numbers(&rings.take(None).unwrap());
         let written = writer.join().unwrap();
-        found.extend(numbers(&rings.take().unwrap()));
+        found.extend(numbers(&rings.take(None).unwrap()));
         let all: Vec<(u64, u64)> = (0..5).map(|number| (number, 0)).collect();
         assert!(written[0]);
         assert_eq!(found, all[..if written[1] { 5 } else { 4 }]);
@@ -108,7 +108,7 @@ fn clearing() -> Model {
         let lost = || rings.snapshot().unwrap().counts().map(|counts| counts.lost).sum::<u64>();
         assert_eq!(lost(), 0);
         assert!(writer.join().unwrap());
-        assert_eq!((lost(), numbers(&rings.take().unwrap())), (0, [(5, 0)].into()));
+        assert_eq!((lost(), numbers(&rings.take(None).unwrap())), (0, [(5, 0)].into()));
     })
     .preempted_at_most(3)
 }

@@ -85,21 +85,12 @@ impl Rings {
         })
     }
 
-    /// Takes all records out of the rings.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no memory for the copy. Then the records of some CPUs may be gone, and are counted as lost.
-    pub fn take(&self) -> Result<Snapshot, OutOfMemory> {
-        self.take_of(None)
-    }
-
     /// Takes all records out of the ring of `cpu`; `None` takes those of all CPUs.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`take`](Self::take).
-    pub fn take_of(&self, cpu: Option<usize>) -> Result<Snapshot, OutOfMemory> {
+    /// Fails if there is no memory for the copy. Then the records of some CPUs may be gone, and are counted as lost.
+    pub fn take(&self, cpu: Option<usize>) -> Result<Snapshot, OutOfMemory> {
         self.read(cpu, |ring| {
             let mut reader = ring.reader.lock();
             let (copied, next) = ring.copy(*reader)?;

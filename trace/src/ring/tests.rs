@@ -122,7 +122,7 @@ fn texts_are_records() {
             let text = "x".repeat(length - end.len().min(length)) + end;
             // SAFETY: only this thread writes the ring.
             unsafe { rings.rings[0].mark(&context, true, 7, text.as_bytes()) };
-            let taken = rings.take().unwrap();
+            let taken = rings.take(None).unwrap();
             let record = taken.records().unwrap().next().unwrap();
             assert_eq!((record.event(), record.task(), record.time, record.word(8)), (PRINT_EVENT, 9, 5, 7));
             assert_eq!(record.flags(), Flags(Flags::IRQS_OFF));
@@ -141,7 +141,7 @@ fn raw_data_is_a_record() {
         let bytes: Vec<u8> = (0..length).map(|at| (at * 37 + 0xe0) as u8).collect();
         // SAFETY: only this thread writes the ring.
         unsafe { rings.rings[0].mark_raw(&context, true, &bytes) };
-        let taken = rings.take().unwrap();
+        let taken = rings.take(None).unwrap();
         let record = taken.records().unwrap().next().unwrap();
         assert_eq!((record.event(), record.task(), record.time), (RAW_EVENT, 9, 5));
         let padded = bytes.iter().copied().chain([0; 3]).take(length.next_multiple_of(4)).collect::<Vec<_>>();
@@ -162,7 +162,7 @@ fn a_ring_says_what_was_overwritten_and_what_was_dropped() {
     record_each(rings, 0, 0..5);
     let Stats { entries, overrun, dropped, .. } = stats();
     assert_eq!((entries, overrun, dropped), (2 * IN_PAGE, IN_PAGE, 5));
-    rings.take().unwrap();
+    rings.take(None).unwrap();
     record(rings, 0, 7);
     assert_eq!(rings.snapshot().unwrap().count(), 3 * IN_PAGE + 6);
     let Stats { entries, overrun, dropped, read, .. } = stats();
@@ -237,14 +237,14 @@ fn clearing_forgets_what_has_found_no_room() {
 fn what_is_taken_is_gone_and_what_was_overwritten_before_is_told() {
     let rings = rings(1, 2);
     record_each(rings, 0, 0..3);
-    assert_eq!(numbers(&rings.take().unwrap()), [0, 1, 2]);
-    assert_eq!(numbers(&rings.take().unwrap()), []);
+    assert_eq!(numbers(&rings.take(None).unwrap()), [0, 1, 2]);
+    assert_eq!(numbers(&rings.take(None).unwrap()), []);
     let count = 3 * IN_PAGE;
     record_each(rings, 0, 3..count);
-    let snapshot = rings.take().unwrap();
+    let snapshot = rings.take(None).unwrap();
     assert_eq!(numbers(&snapshot), (IN_PAGE..count).collect::<Vec<_>>());
     assert_eq!(losses(&snapshot), [(IN_PAGE, IN_PAGE - 3)]);
-    assert_eq!(rings.take().unwrap().written(), IN_PAGE - 3);
+    assert_eq!(rings.take(None).unwrap().written(), IN_PAGE - 3);
 }
 
 #[test]
@@ -253,11 +253,11 @@ fn what_finds_no_room_is_discarded_and_told_where_it_is_missing() {
     rings.set_overwrites(false);
     assert!(!rings.overwrites());
     record_each(rings, 0, 0..2 * IN_PAGE + 5);
-    let snapshot = rings.take().unwrap();
+    let snapshot = rings.take(None).unwrap();
     assert_eq!((snapshot.present(), snapshot.written()), (2 * IN_PAGE, 2 * IN_PAGE + 5));
     assert_eq!(numbers(&snapshot), (0..2 * IN_PAGE).collect::<Vec<_>>());
     record_each(rings, 0, 1000..1003);
-    let snapshot = rings.take().unwrap();
+    let snapshot = rings.take(None).unwrap();
     assert_eq!((numbers(&snapshot), losses(&snapshot)), ([1000, 1001, 1002].into(), [(1000, 5)].into()));
 }
 
@@ -283,7 +283,7 @@ fn a_hit_in_a_hit_is_counted() {
     record(rings, 0, 1);
     ring.leave();
     record_each(rings, 0, 2..2 + IN_PAGE + 1);
-    let snapshot = rings.take().unwrap();
+    let snapshot = rings.take(None).unwrap();
     assert_eq!((snapshot.present(), snapshot.written()), (IN_PAGE + 1, IN_PAGE + 2));
     assert_eq!(losses(&snapshot), [(2, 1)], "told where the next page begins");
 }
@@ -337,7 +337,7 @@ fn rings_are_resized() {
         assert_eq!(present(rings), (kept..count).collect::<Vec<_>>(), "{before} to {after}");
         assert_eq!(rings.snapshot().unwrap().written(), count);
         let count = write(after as u64 * IN_PAGE);
-        let snapshot = rings.take().unwrap();
+        let snapshot = rings.take(None).unwrap();
         assert_eq!(snapshot.written(), count);
         assert!(numbers(&snapshot).is_sorted() && snapshot.records().unwrap().last().unwrap().time == count - 1);
         assert!(snapshot.present() > (after as u64 - 1) * IN_PAGE);
@@ -399,7 +399,7 @@ fn records_are_never_torn() {
         let mut ended = false;
         while !ended {
             ended = done.load(Ordering::Acquire);
-            for record in rings.take().unwrap().records().unwrap() {
+            for record in rings.take(None).unwrap().records().unwrap() {
                 assert_eq!(number(&record), next + record.lost);
                 next = number(&record) + 1;
             }

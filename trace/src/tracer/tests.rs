@@ -682,7 +682,7 @@ fn recorded(kind: RecordKind, recording: &Recording<'_>) -> Vec<Vec<u8>> {
         // SAFETY: only this thread uses the rings, and the hit fits the kind.
         unsafe { recorder.record(Registers::Frame(&frame), &hit) };
     }
-    let taken = rings.take_of(None).unwrap();
+    let taken = rings.take(None).unwrap();
     taken.records().unwrap().map(|record| record.bytes.to_vec()).collect()
 }
 
