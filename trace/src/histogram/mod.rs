@@ -157,7 +157,7 @@ impl Histogram {
         let tables = fallible::boxed_slice(fallible::collect_results((0..with_table).map(table))?)?;
         let held = AtomicBool::new(false);
         let exponents = Self::has_exponents(&definition, shape).then(CpuWords::new).transpose()?;
-        let each = CounterTable::address_count(shape);
+        let each = tables.first().map_or(0, |table| table.addresses().count());
         let without = platform::cpus().saturating_sub(tables.len());
         let addresses = tables.iter().flat_map(CounterTable::addresses).chain(repeat_n(0, each * without));
         let addresses = fallible::boxed_slice(addresses)?;

@@ -141,15 +141,6 @@ impl CounterTable {
             }
     }
 
-    /// Returns the number of [addresses](Self::addresses) of a table of this shape.
-    pub(super) const fn address_count(shape: Shape) -> usize {
-        match shape {
-            Shape::Exponent => 0,
-            Shape::Number => 1,
-            Shape::Words { .. } => 2,
-        }
-    }
-
     /// Returns the virtual addresses by which stubs find the table: that of the cells, or those of the slots and of the
     /// entries.
     pub(super) fn addresses(&self) -> impl Iterator<Item = u64> {
