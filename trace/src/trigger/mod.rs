@@ -122,9 +122,7 @@ impl Plan {
             register_tests,
         })
     }
-}
 
-impl Plan {
     /// Returns the plan of a tracer; `None` means record every hit.
     pub(crate) fn of_tracer(recording: &Recording<'_>) -> Result<Option<Box<Self>>, OutOfMemory> {
         let &Recording { restriction, inherited, stacks, .. } = recording;
@@ -136,9 +134,7 @@ impl Plan {
         let recording = Arc::try_new(Switch::new(true))?;
         fallible::boxed(Self::new(filter.as_ref(), &[], recording, Some(true), context, &|number| number)?).map(Some)
     }
-}
 
-impl Plan {
     /// Returns what a hit has to do, if a stub can do it.
     pub(crate) fn work(&self) -> Work<'_> {
         match (self.records, self.register_tests.as_deref(), &*self.triggers) {
@@ -201,10 +197,7 @@ impl BoundTrigger {
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
         let filter = gated(gate, trigger.filter.as_ref(), number)?;
-        let histogram = match &trigger.action {
-            Action::Histogram(histogram) => Some(histogram),
-            _ => None,
-        };
+        let histogram = trigger.shared_histogram();
         let (keys, values) = histogram.map_or((&[][..], &[][..]), |of| (&of.keys[..], &of.values[..]));
         let keys = fallible::boxed_slice(keys.iter().map(|key| key.map(number)))?;
         let values = fallible::boxed_slice(values.iter().map(|&value| number(value)))?;
