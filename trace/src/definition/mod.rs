@@ -547,38 +547,30 @@ impl Definition {
         };
         (common < count.max(others)).then_some(2 + common)
     }
-}
 
-impl Definition {
     /// Makes the definition of a synthetic event with this name. It has no arguments: the format of the event has the
     /// fields.
     pub(crate) fn of_synthetic(name: String) -> Result<Self, OutOfMemory> {
-        let place = ProbePlace { base: Base::Address(0), offset: 0, column: 0, offset_column: 0 };
-        let group = fallible::copy(synthetic::GROUP)?;
-        Ok(Self::without_arguments(EventKind::Synthetic, group, name, place))
+        Ok(Self::without_arguments(EventKind::Synthetic, fallible::copy(synthetic::GROUP)?, name, 0))
     }
-}
 
-impl Definition {
     /// Makes the definition of a static event, whose function is at the virtual address `address`.
     pub(crate) fn of_static(group: &str, event: &str, address: u64) -> Result<Self, OutOfMemory> {
-        let place = ProbePlace { base: Base::Address(address), offset: 0, column: 0, offset_column: 0 };
         let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
-        Ok(Self::without_arguments(EventKind::Static, group, event, place))
+        Ok(Self::without_arguments(EventKind::Static, group, event, address))
     }
 
-    fn without_arguments(kind: EventKind, group: String, event: String, place: ProbePlace) -> Self {
-        let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
-        Self { family: Family::Kprobe, kind, group, event, place, arguments, filter: None, parts, bodies }
-    }
-}
-
-impl Definition {
     /// Makes the definition of the event for the commands of the function at the virtual address `address`. Its group
     /// is empty, which no typed group is.
     pub(crate) fn of_commands(address: u64) -> Result<Self, OutOfMemory> {
         let event = fallible::format(format_args!("{address:#x}"))?;
-        Ok(Self { kind: EventKind::Command, event, ..Self::of_static("", "", address)? })
+        Ok(Self::without_arguments(EventKind::Command, String::new(), event, address))
+    }
+
+    fn without_arguments(kind: EventKind, group: String, event: String, address: u64) -> Self {
+        let place = ProbePlace { base: Base::Address(address), offset: 0, column: 0, offset_column: 0 };
+        let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
+        Self { family: Family::Kprobe, kind, group, event, place, arguments, filter: None, parts, bodies }
     }
 }
 
