@@ -244,7 +244,7 @@ impl<'a, P: RegisteredProbe> BaseEvent<'a, P> {
                 false => Err(ResolveError::new(Problem::Bits, "this field is a bitfield: give it the same type")),
             };
         }
-        let part = match (part, named::width(width as u64)) {
+        let part = match (part, field.kind.base.width()) {
             // The type is wider than the field, so the number in the field is extended.
             (part, Some(own)) if kind.base.size() > width => {
                 let signed = matches!(field.kind.base, Base::Signed(_));

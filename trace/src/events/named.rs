@@ -506,17 +506,17 @@ impl<'a> Signature<'a> {
     /// Reduces a value to the form that an event can record.
     fn scalar(&self, value: Value, named: &Named, kept: &mut Vec<EntryValue>) -> Result<Scalar, ArgumentError> {
         let Value { mut of, mut spot } = value;
-        let unsigned = |bytes| width(bytes).map(Base::Unsigned);
         let mut is_behind = false;
         for _ in 0..STEPS_MAX {
             let shape = self.get(of)?;
             let bytes = shape.size;
+            let width = Width::of_bytes(bytes);
             let base = match shape.kind.clone() {
-                Shape::Integer { signed: true } | Shape::Enumeration { signed: true, .. } => {
-                    width(bytes).map(Base::Signed)
+                Shape::Integer { signed: true } | Shape::Enumeration { signed: true, .. } => width.map(Base::Signed),
+                Shape::Integer { .. } | Shape::Enumeration { .. } | Shape::Bool | Shape::Char => {
+                    width.map(Base::Unsigned)
                 }
-                Shape::Integer { .. } | Shape::Enumeration { .. } | Shape::Bool | Shape::Char => unsigned(bytes),
-                Shape::Float => width(bytes).map(Base::Hexadecimal),
+                Shape::Float => width.map(Base::Hexadecimal),
                 Shape::Function if bytes == 8 => Some(Base::Symbol),
                 Shape::Pointer { flavor, target, at } if bytes == 8 => {
                     // A reference to a text stands for the text; any other pointer is an address.
@@ -657,7 +657,7 @@ impl<'a> Signature<'a> {
             return Err(ArgumentError::bare(Problem::Text, named.at));
         }
         let is_longer = kind.base.size() as u64 > bytes && !kind.base.is_text();
-        let part = match width(bytes) {
+        let part = match Width::of_bytes(bytes) {
             Some(width) if (bit > 0 || is_longer) && kind.count == 0 => {
                 let range = BitRange::new(bit, width.bits() as u8, matches!(base, Base::Signed(_)));
                 RecordedPart::Bits(range.ok_or_else(|| self.no_value(&whole, id, named.at))?)
@@ -703,17 +703,6 @@ impl<'a> Signature<'a> {
             }
         })
     }
-}
-
-/// Returns the width of this number of bytes; `None` if no integer has it.
-pub(super) fn width(bytes: u64) -> Option<Width> {
-    Some(match bytes {
-        1 => Width::W8,
-        2 => Width::W16,
-        4 => Width::W32,
-        8 => Width::W64,
-        _ => return None,
-    })
 }
 
 /// Converts an offset to the form that reads have.

@@ -66,9 +66,10 @@ impl Format {
 /// field.
 fn field(described: &event::Field, offset: &mut usize) -> Result<Field, OutOfMemory> {
     let event::Field { name, c_type, kind, size, .. } = *described;
+    let width = Width::of_bytes(size as u64).unwrap_or(Width::W64);
     let base = match kind {
-        FieldKind::Unsigned => Base::Unsigned(width(size)),
-        FieldKind::Signed => Base::Signed(width(size)),
+        FieldKind::Unsigned => Base::Unsigned(width),
+        FieldKind::Signed => Base::Signed(width),
         FieldKind::Address => Base::Hexadecimal(Width::W64),
         FieldKind::Characters => Base::Characters,
         FieldKind::Text => Base::String,
@@ -83,15 +84,6 @@ fn field(described: &event::Field, offset: &mut usize) -> Result<Field, OutOfMem
     *offset = start + size;
     let (name, signed) = (Cow::Borrowed(name), kind == FieldKind::Signed);
     Ok(Field { name, text, offset: start, size, signed, kind: Type::one(base), unread: None, fault: None })
-}
-
-const fn width(bytes: usize) -> Width {
-    match bytes {
-        1 => Width::W8,
-        2 => Width::W16,
-        4 => Width::W32,
-        _ => Width::W64,
-    }
 }
 
 /// Returns the source of the address of the struct: x0.

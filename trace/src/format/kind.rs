@@ -83,6 +83,18 @@ impl Width {
         8 * self.bytes() as u32
     }
 
+    /// Returns the width of this number of bytes; `None` if no integer has it.
+    #[must_use]
+    pub const fn of_bytes(bytes: u64) -> Option<Self> {
+        Some(match bytes {
+            1 => Self::W8,
+            2 => Self::W16,
+            4 => Self::W32,
+            8 => Self::W64,
+            _ => return None,
+        })
+    }
+
     /// Returns the width for a decimal number of bits; `None` if it is not 8, 16, 32 or 64.
     #[must_use]
     pub fn of(bits: &str) -> Option<Self> {
