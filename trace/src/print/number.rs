@@ -1,6 +1,7 @@
 //! Numbers of C, as expressions in a `print fmt` have them: integers of 8 to 64 bits, and the conversions between them
 //! (C11, 6.3.1).
 
+use crate::fetch::BitRange;
 use crate::format::{Base, Width};
 
 /// An integer type.
@@ -96,12 +97,7 @@ impl Integer {
     }
 
     fn value(self, value: u64) -> u64 {
-        let unused = u64::BITS - self.width.bits();
-        if self.is_signed {
-            (value << unused).cast_signed().wrapping_shr(unused).cast_unsigned()
-        } else {
-            value << unused >> unused
-        }
+        BitRange::low_bits(self.width, self.is_signed).apply(value)
     }
 }
 
