@@ -2,16 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::named::{self, Signature, keep};
+use super::named::{self, REGISTERS, Signature, passed};
 use super::resolve::{ResolveError, symbol};
 use crate::definition::{Argument, Definition, EventKind, Expression, Origin, Problem};
 use crate::fetch::{Fetch, RecordedPart, Register, Source};
 use crate::recorder::EntryValue;
 use crate::symbols::Symbols;
-
-/// The number of registers that hold arguments (AAPCS64, section 6.8.2, stage C.9). Further arguments are on the stack,
-/// if each takes a word.
-const ARGUMENT_REGISTERS: u32 = 8;
 
 /// What the arguments of an event fetch, and the values that are saved for them at the entry of a function.
 pub(super) type Arguments = (Vec<Fetch>, Vec<EntryValue>);
@@ -52,10 +48,9 @@ fn source(
     kept: &mut Vec<EntryValue>,
     symbols: &dyn Symbols,
 ) -> Result<Source, ResolveError> {
-    let plain = |number: u8| Register::x(number).map_or(EntryValue::Stack(0), EntryValue::Register);
     Ok(match origin {
         Origin::Register(register) => Source::Register(*register),
-        Origin::ReturnValue => Register::x(0).map_or(Source::Immediate(0), Source::Register),
+        Origin::ReturnValue => Source::Register(Register::RESULT),
         Origin::Stack(word) => Source::Stack(8 * word),
         Origin::Immediate(number) => Source::Immediate(*number),
         Origin::TaskName => Source::TaskName,
@@ -64,18 +59,11 @@ fn source(
         // `settle` has replaced these, so they are unreachable.
         Origin::Named(_) | Origin::Arguments => return Err(Problem::Argument.into()),
         Origin::Argument(number) => {
-            let place = match number.checked_sub(ARGUMENT_REGISTERS) {
-                None => plain(*number as u8),
+            let place = match number.checked_sub(REGISTERS) {
+                None => Register::x(*number as u8).map_or(EntryValue::Stack(0), EntryValue::Register),
                 Some(word) => EntryValue::Stack(8 * word),
             };
-            if is_return {
-                keep(place, kept)?
-            } else {
-                match place {
-                    EntryValue::Register(register) => Source::Register(register),
-                    EntryValue::Stack(offset) => Source::Stack(offset),
-                }
-            }
+            passed(place, is_return, kept)?
         }
     })
 }

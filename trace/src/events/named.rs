@@ -23,9 +23,10 @@ use crate::symbols::Symbols;
 /// The largest number of pointers and wrappers that are followed to a value. The limit is needed because a type may
 /// lead to itself.
 const STEPS_MAX: usize = 16;
-/// The number of registers that `$argN` may always name, even if the function has fewer arguments. Beyond them is the
-/// caller's stack.
-const REGISTERS: u32 = 8;
+/// The number of registers that hold arguments (AAPCS64, section 6.8.2, stage C.9). Further arguments are on the
+/// caller's stack, if each takes a word. `$argN` may always name the registers, even if the function has fewer
+/// arguments.
+pub(super) const REGISTERS: u32 = 8;
 
 /// Why a name is refused, and the number of characters of the expression before the cause.
 #[derive(Debug)]
@@ -264,8 +265,18 @@ pub(super) fn fetch(
     signature.part(argument, named, value, wanted, kept)
 }
 
-/// Returns the source of `value` as saved at the entry of the function, and adds it to `kept` if it is not there yet.
-pub(super) fn keep(value: EntryValue, kept: &mut Vec<EntryValue>) -> Result<Source, fallible::OutOfMemory> {
+/// Returns the source of `value`, which a call passes or returns. If it `is_kept`, it is saved at the entry of the
+/// function, and added to `kept` if it is not there yet.
+pub(super) fn passed(
+    value: EntryValue,
+    is_kept: bool,
+    kept: &mut Vec<EntryValue>,
+) -> Result<Source, fallible::OutOfMemory> {
+    match value {
+        _ if is_kept => {}
+        EntryValue::Register(register) => return Ok(Source::Register(register)),
+        EntryValue::Stack(offset) => return Ok(Source::Stack(offset)),
+    }
     let index = kept.iter().position(|other| *other == value).unwrap_or(kept.len());
     if index == kept.len() {
         fallible::push(kept, value)?;
@@ -363,11 +374,7 @@ impl<'a> Signature<'a> {
                 return Err(ArgumentError::bare(Problem::TypeInfo, at));
             }
         };
-        Ok(match place {
-            _ if self.is_return && at_entry => keep(place, kept)?,
-            EntryValue::Register(register) => Source::Register(register),
-            EntryValue::Stack(offset) => Source::Stack(offset),
-        })
+        Ok(passed(place, self.is_return && at_entry, kept)?)
     }
 
     /// Returns the word that contains `bytes` bytes at `offset` of the value at `place`, and the bit of the word at
