@@ -192,6 +192,19 @@ impl Source {
         })
     }
 
+    /// Returns the operation that loads the value; `None` for a text.
+    fn load(&self) -> Option<Op> {
+        Some(match *self {
+            Self::Register(register) => Op::Register(register),
+            Self::Stack(offset) => Op::Stack(offset),
+            Self::Immediate(value) => Op::Immediate(value),
+            Self::Entry(word) => Op::Entry(word),
+            Self::Fixed(word) => Op::Fixed(word),
+            Self::Located(word) => Op::Located(word),
+            Self::TaskName | Self::Text(_) => return None,
+        })
+    }
+
     fn is_of_a_call(&self) -> bool {
         match self {
             Self::Register(register) => register.is_of_a_call(),
@@ -481,15 +494,7 @@ fn compile(
         for (source, reads, last) in
             [(length, reads, Op::Length), (&argument.source, &argument.reads, Op::Slice(target))]
         {
-            let origin = match source {
-                Source::Register(register) => Op::Register(*register),
-                Source::Stack(offset) => Op::Stack(*offset),
-                Source::Entry(word) => Op::Entry(*word),
-                Source::Fixed(word) => Op::Fixed(*word),
-                Source::Located(word) => Op::Located(*word),
-                Source::Immediate(value) => Op::Immediate(*value),
-                Source::TaskName | Source::Text(_) => Op::Immediate(0),
-            };
+            let origin = source.load().unwrap_or(Op::Immediate(0));
             let dereferences = reads.iter().map(|&offset| Op::Dereference(offset));
             fallible::extend(ops, core::iter::once(origin).chain(dereferences).chain([last]))?;
         }
@@ -497,18 +502,13 @@ fn compile(
     }
     let mut push = |op| fallible::push(ops, op);
     match &argument.source {
-        Source::Register(register) => push(Op::Register(*register)),
-        Source::Stack(offset) => push(Op::Stack(*offset)),
-        Source::Immediate(value) => push(Op::Immediate(*value)),
-        Source::Entry(word) => push(Op::Entry(*word)),
-        Source::Fixed(word) => push(Op::Fixed(*word)),
-        Source::Located(word) => push(Op::Located(*word)),
         Source::TaskName => return push(Op::TaskName(target)),
         Source::Text(text) => {
             push(Op::Data(target, data.len() as u16, text.len() as u16))?;
             return fallible::extend(data, text.iter().copied());
         }
-    }?;
+        source => source.load().map_or(Ok(()), &mut push)?,
+    }
     let bits = match kind.base {
         Base::Unsigned(width) | Base::Signed(width) | Base::Hexadecimal(width) => width,
         Base::Char | Base::Characters => Width::W8,
