@@ -37,6 +37,17 @@ pub(crate) enum Handler {
     Change,
 }
 
+impl Handler {
+    /// Returns the name, as it is typed.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Match => "onmatch",
+            Self::Max => "onmax",
+            Self::Change => "onchange",
+        }
+    }
+}
+
 /// The parts of an action as they are typed.
 #[derive(Clone, Copy)]
 pub(super) struct ParsedAction<'a> {
@@ -129,14 +140,9 @@ impl fmt::Display for Action {
 impl<'a> ParsedAction<'a> {
     /// Parses an action of the trigger `all`; returns `None` if `fragment` is not one.
     pub(super) fn parse(all: Fragment<'a>, fragment: Fragment<'a>) -> Result<Option<Self>, Error> {
-        let (handler, rest) = fragment.split_once('(');
-        let handler = match (handler.text, rest) {
-            ("onmatch", Some(_)) => Handler::Match,
-            ("onmax", Some(_)) => Handler::Max,
-            ("onchange", Some(_)) => Handler::Change,
-            _ => return Ok(None),
-        };
-        let rest = rest.unwrap_or(fragment);
+        let (name, Some(rest)) = fragment.split_once('(') else { return Ok(None) };
+        let handlers = [Handler::Match, Handler::Max, Handler::Change];
+        let Some(handler) = handlers.into_iter().find(|handler| handler.name() == name.text) else { return Ok(None) };
         let error = |problem| Error { problem, column: 0, before: None };
         let (of, Some(rest)) = rest.split_once(')') else {
             return Err(match handler {
@@ -215,11 +221,7 @@ impl<'a> Parser<'a> {
                 Some((watched, added.kept.len() - 1))
             }
         };
-        let handler = match parsed.handler {
-            Handler::Match => "onmatch",
-            Handler::Max => "onmax",
-            Handler::Change => "onchange",
-        };
+        let handler = parsed.handler.name();
         let name = parsed.name.text;
         let mut text = fallible::Text::default();
         let effect = if name.starts_with("snapshot") {

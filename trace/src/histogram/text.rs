@@ -47,7 +47,7 @@ impl Histogram {
         let Some(variable_use) = &self.variable_use else { return Ok(()) };
         for (act, action) in variable_use.actions.iter().zip(&self.definition.actions) {
             let Some(number) = act.latest.entry.load(Relaxed).checked_sub(1) else { continue };
-            let (handler, value) = (handler_name(act.handler), act.latest.value.load(Relaxed));
+            let (handler, value) = (act.handler.name(), act.latest.value.load(Relaxed));
             out.write_str("\nSnapshot taken (see tracing/snapshot).  Details:\n")?;
             write!(out, "\ttriggering value {{ {handler}({}) }}: {value:>10}", action.of())?;
             out.write_str("\ttriggered by event with key: ")?;
@@ -199,11 +199,6 @@ fn hundredths(value: u64, total: u64) -> Option<u64> {
         false => value.checked_div(total / ALL)?,
     };
     Some(part & u64::from(u32::MAX))
-}
-
-/// Returns the name of a handler that watches a variable.
-fn handler_name(handler: Handler) -> &'static str {
-    if handler == Handler::Max { "onmax" } else { "onchange" }
 }
 
 fn write_key(
