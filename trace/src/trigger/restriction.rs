@@ -20,8 +20,8 @@ const TASK_MAX: u64 = i32::MAX as u64;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tasks(Vec<u64>);
 
-/// The restriction that applies to all events.
-#[derive(Debug, PartialEq, Eq)]
+/// The restriction that applies to all events. By default all hits are recorded.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Restriction {
     /// Only hits of these tasks are recorded; `None` records those of all tasks: `set_event_pid`.
     pub only: Option<Tasks>,
@@ -73,12 +73,6 @@ impl Tasks {
     /// Returns the error of `out`.
     pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
         self.0.iter().try_for_each(|number| writeln!(out, "{number}"))
-    }
-}
-
-impl Default for Restriction {
-    fn default() -> Self {
-        Self::NONE
     }
 }
 
