@@ -149,7 +149,7 @@ impl<P: RegisteredProbe> Events<P> {
         if let Some(event) = self.iter().find(|event| event.is_only_for_triggers()) {
             let recorder = event.recorder();
             // Without triggers there is no plan, and the event would be recorded.
-            if recorder.plan().has_plan() {
+            if recorder.plan.has_plan() {
                 let print = Print { ip: 0, buf: text.into() };
                 let mut frame = TrapFrame::default();
                 frame.x[0] = ptr::from_ref(&print).expose_provenance() as u64;

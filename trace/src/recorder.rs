@@ -56,6 +56,7 @@ pub struct Recorder {
     pub(crate) plan: PlanCell,
     pub(crate) rings: &'static Rings,
     pub(crate) event: u16,
+    /// The shape of the records, which decides the fields that they begin with.
     pub(crate) shape: Shape,
     /// The size of a record in the ring, in bytes, with its header and without the texts after its fields.
     pub(crate) size: usize,
@@ -152,11 +153,6 @@ impl Recorder {
         self.is_of_a_call
     }
 
-    /// Returns the shape of the records, which decides the fields that they begin with.
-    pub(crate) fn shape(&self) -> Shape {
-        self.shape
-    }
-
     /// Whether the event records the returns of a function.
     pub(crate) fn is_of_returns(&self) -> bool {
         self.shape == Shape::Return
@@ -174,12 +170,6 @@ impl Recorder {
             Some(&(_, part)) => Number::Register(part),
             None => number,
         }
-    }
-
-    /// Returns the plan of the event: what a hit does besides recording.
-    #[must_use]
-    pub(crate) fn plan(&self) -> &PlanCell {
-        &self.plan
     }
 
     /// Returns the number of words that are saved at the entry of a function.

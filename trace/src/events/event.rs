@@ -81,13 +81,13 @@ impl<P: RegisteredProbe> Event<P> {
     /// Replaces the plan by `plan`, and returns the old one.
     pub(crate) fn replace_plan(&self, plan: Option<Box<Plan>>) -> Option<RetiredPlan> {
         self.leave_returns(plan.is_some());
-        self.recorder.plan().replace(plan)
+        self.recorder.plan.replace(plan)
     }
 
     /// Replaces the plan by `plan`, which the event had before, and returns the plan that it had meanwhile.
     pub(crate) fn restore_plan(&self, plan: Option<RetiredPlan>) -> Option<RetiredPlan> {
         self.leave_returns(plan.is_some());
-        self.recorder.plan().restore(plan)
+        self.recorder.plan.restore(plan)
     }
 
     /// Leaves returns to the handler if there will be a plan, and to the snippet otherwise.

@@ -97,7 +97,7 @@ impl<P: RegisteredProbe> Drop for Events<P> {
         // No probe of this list is left, but a probe of another list may trigger a synthetic event of this list.
         for events in self.events.chunks(PLANS) {
             let mut plans = [const { None }; PLANS];
-            plans.iter_mut().zip(events).for_each(|(plan, event)| *plan = event.recorder.plan().replace(None));
+            plans.iter_mut().zip(events).for_each(|(plan, event)| *plan = event.recorder.plan.replace(None));
             if plans.iter().any(Option::is_some) {
                 P::synchronize();
             }
@@ -256,7 +256,7 @@ impl<P: RegisteredProbe> Events<P> {
         let mut event = Event { gate, ..Event::new(number, address, definition, format, recorder) };
         if event.is_on_synthetic() {
             self.reserve()?;
-            event.recorder.plan().set_first(plan);
+            event.recorder.plan.set_first(plan);
             self.push(event);
             self.functions = functions_of_names.or(self.functions.take());
             return Ok(());
@@ -326,7 +326,7 @@ impl<P: RegisteredProbe> Events<P> {
         let recorder = &event.recorder;
         let code = code::<P>(recorder, plan.as_deref(), event.address)?;
         event.snippet = code.map(EventSnippet::new).transpose()?;
-        recorder.plan().set_first(plan);
+        recorder.plan.set_first(plan);
         self.reserve()?;
         let is_call = recorder.is_of_a_call() && symbols.is_call(event.address);
         event.form = if is_call { Form::Call } else { Form::Full };
@@ -335,7 +335,7 @@ impl<P: RegisteredProbe> Events<P> {
         // probe: `Event` declares them after it, and `take`, which takes all three out, keeps the order.
         let probe = unsafe { P::register(event.definition.kind, event.form, event.address, recorder, insertion) };
         let probe = probe.map_err(Unplaced::Refused)?;
-        probe.set_snippet_enabled(!recorder.plan().has_plan());
+        probe.set_snippet_enabled(!recorder.plan.has_plan());
         if is_armed {
             probe.set_enabled(true).map_err(Unplaced::Refused)?;
         }

@@ -199,7 +199,7 @@ impl Drop for Counter {
 
 /// Replaces the plan of an event that no hit is using.
 fn replace_plan(event: &Event<Counter>, plan: Option<Box<Plan>>) {
-    let old = event.recorder().plan().replace(plan);
+    let old = event.recorder().plan.replace(plan);
     // SAFETY: the test has one thread, which handles no hit now.
     old.into_iter().for_each(|old| unsafe { old.free() });
 }
@@ -749,7 +749,7 @@ fn a_plan_is_kept_for_the_hits_that_have_found_it() {
     events.set_enabled(Some("kprobes"), Some("one"), true).unwrap();
     events.set_filter(ONE, "x < 5").unwrap();
     let find = |events: &Events<Counter>| {
-        let plan = events.iter().next().unwrap().recorder().plan().get().unwrap();
+        let plan = events.iter().next().unwrap().recorder().plan.get().unwrap();
         // SAFETY: `synchronize` takes the reference out of `FOUND`, before the plan is freed.
         FOUND.set(Some(unsafe { &*ptr::from_ref(plan) }));
     };
@@ -777,7 +777,7 @@ fn returns_are_left_to_the_handler_exactly_while_there_is_a_plan() {
     const ONE: (&str, &str) = ("kprobes", "one");
     fn assert_left(controlled: &Controlled, expected: bool, when: &str) {
         for event in controlled.events.iter() {
-            assert_eq!(event.recorder().plan().has_plan(), expected, "{when}");
+            assert_eq!(event.recorder().plan.has_plan(), expected, "{when}");
             assert_eq!(event.probe().unwrap().is_snippet_enabled.get(), !expected, "{when}");
         }
     }

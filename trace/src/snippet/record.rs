@@ -106,7 +106,7 @@ impl Steps {
     /// Writes the words of the arguments, in pairs.
     fn words(&mut self, recorder: &Recorder, words: &[Word]) -> Result<(), NoCode> {
         let spare = self.spare;
-        let mut place = RECORD_HEADER + recorder.shape().size();
+        let mut place = RECORD_HEADER + recorder.shape.size();
         for pair in words.chunks(2) {
             match *pair {
                 [one, other] => {
@@ -129,7 +129,7 @@ impl Steps {
         const WORD: u8 = 64;
         let spare = self.spare;
         // The offset of the next word, and the register in which the word is put together, once it has a number.
-        let (mut next, mut begun) = (RECORD_HEADER + recorder.shape().size(), None);
+        let (mut next, mut begun) = (RECORD_HEADER + recorder.shape.size(), None);
         for number in numbers {
             let at = RECORD_HEADER + usize::from(number.at);
             while next + 8 <= at {

@@ -137,7 +137,7 @@ impl RecordKind {
         // At a return, x30 is not the caller's address any more, and the graph shows callers in any case.
         let recording = Recording { stacks: recording.stacks && self == Self::Function, ..*recording };
         let plan = Plan::of_tracer(&recording)?;
-        recorder.plan().set_first(plan);
+        recorder.plan.set_first(plan);
         Ok(recorder)
     }
 }

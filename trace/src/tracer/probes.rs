@@ -106,7 +106,7 @@ impl Made {
     ) -> Result<Self, OutOfMemory> {
         let recorder = kind.recorder(rings, recording)?;
         // The code must not record what the plan leaves out.
-        let code = match recorder.plan().has_plan() {
+        let code = match recorder.plan.has_plan() {
             true => None,
             false => snippet::code(&recorder, None, None, Offsets::of_image())?,
         };

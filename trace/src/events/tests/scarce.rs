@@ -19,7 +19,7 @@ fn state(Controlled { events }: &Controlled) -> String {
     for event in events.iter() {
         let Definition { group, event: name, .. } = event.definition();
         event.format().write(&mut text, name, event.number()).unwrap();
-        let has_plan = event.recorder().plan().0.load(Relaxed) as usize;
+        let has_plan = event.recorder().plan.0.load(Relaxed) as usize;
         writeln!(text, "armed: {}, plan: {has_plan:#x}", event.probe().unwrap().is_enabled()).unwrap();
         let Some(control) = events.settings((group, name)) else { continue };
         writeln!(text, "enabled: {}", control.enabled_text()).unwrap();

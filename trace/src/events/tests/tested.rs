@@ -270,7 +270,7 @@ fn a_synthetic_event_forgets_what_was_on_it() {
     assert_eq!(controlled.take_trace().lines().count(), 1);
     let sent = |controlled: &Controlled| {
         let sent = controlled.events.iter().find(|event| event.is_synthetic()).unwrap();
-        (sent.is_armed(), sent.recorder().plan().get().map_or(0, |plan| plan.dependents.len()))
+        (sent.is_armed(), sent.recorder().plan.get().map_or(0, |plan| plan.dependents.len()))
     };
     assert_eq!(sent(&controlled), (true, 1));
     let Controlled { events } = &mut controlled;
