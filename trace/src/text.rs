@@ -349,11 +349,7 @@ fn write_stack(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, 
 }
 
 /// Writes the values of `field` in `record`; the values of an array are in braces.
-///
-/// # Errors
-///
-/// Returns the error of `out`.
-pub fn write_values(out: &mut dyn Write, field: &Field, record: &[u8], symbols: &dyn Symbols) -> fmt::Result {
+fn write_values(out: &mut dyn Write, field: &Field, record: &[u8], symbols: &dyn Symbols) -> fmt::Result {
     if field.kind.count == 0 {
         return write_value(out, field, record, 0, symbols);
     }
