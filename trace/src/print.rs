@@ -474,6 +474,8 @@ struct Conversion<'a> {
     is_left: bool,
     has_zeros: bool,
     has_prefix: bool,
+    /// Printed before a signed number that is not negative: `+`, a blank or nothing.
+    plus: &'static str,
     width: usize,
     /// The length modifiers of C, which give the size of a number.
     length: &'a str,
@@ -502,7 +504,12 @@ impl<'a> Conversion<'a> {
         let width = if width.is_empty() { 0 } else { width.parse().ok().filter(|width| *width <= 64)? };
         let is_left = flags.contains('-');
         let (has_zeros, has_prefix) = (flags.contains('0') && !is_left, flags.contains('#'));
-        Some((Self { is_left, has_zeros, has_prefix, width, length, letter, of_pointer }, rest))
+        let plus = match (flags.contains('+'), flags.contains(' ')) {
+            (true, _) => "+",
+            (false, true) => " ",
+            (false, false) => "",
+        };
+        Some((Self { is_left, has_zeros, has_prefix, plus, width, length, letter, of_pointer }, rest))
     }
 
     fn write(
@@ -521,37 +528,70 @@ impl<'a> Conversion<'a> {
             }
             _ => return Err(Stop::Text),
         };
-        let bytes = if self.length.contains(['l', 'L', 'z', 'q']) { 8 } else { 4 };
-        let unused = 64 - 8 * bytes;
-        let signed = (number << unused) as i64 >> unused;
-        let unsigned = number << unused >> unused;
-        let Self { width, .. } = *self;
         match (self.letter, self.of_pointer) {
             ('p', Some('S')) => write_offset(out, number, symbols)?,
             ('p', Some('s')) => write_name(out, number, symbols)?,
             ('p', _) => write!(out, "{number:016x}")?,
-            ('c', _) => out.write_char(char::from(number as u8))?,
-            ('d' | 'i', _) if self.is_left => write!(out, "{signed:<width$}")?,
-            ('d' | 'i', _) if self.has_zeros => write!(out, "{signed:0width$}")?,
-            ('d' | 'i', _) => write!(out, "{signed:width$}")?,
-            ('u', _) if self.is_left => write!(out, "{unsigned:<width$}")?,
-            ('u', _) if self.has_zeros => write!(out, "{unsigned:0width$}")?,
-            ('u', _) => write!(out, "{unsigned:width$}")?,
-            ('x', _) if self.has_prefix => write!(out, "{unsigned:#x}")?,
-            ('x', _) if self.has_zeros => write!(out, "{unsigned:0width$x}")?,
-            ('x', _) => write!(out, "{unsigned:width$x}")?,
-            _ => write!(out, "{unsigned:0width$X}")?,
+            ('c', _) => self.pad(out, 1, |out| out.write_char(char::from(number as u8)))?,
+            _ => self.write_number(out, number)?,
         }
         Ok(())
     }
 
-    /// Writes a text, with blanks before or after it up to the width.
-    fn write_bytes(&self, out: &mut dyn Write, bytes: &[u8]) -> fmt::Result {
-        let blanks = self.width.saturating_sub(bytes.len());
+    /// Writes a number after its sign or prefix, with zeros between them, or with blanks before or after both, up to
+    /// the width.
+    fn write_number(&self, out: &mut dyn Write, number: u64) -> fmt::Result {
+        let bytes = match self.length {
+            "hh" => 1,
+            "h" => 2,
+            length if length.contains(['l', 'L', 'z', 'q']) => 8,
+            _ => 4,
+        };
+        let unused = 64 - 8 * bytes;
+        let signed = (number << unused) as i64 >> unused;
+        let unsigned = number << unused >> unused;
+        let (prefix, size) = match self.letter {
+            'd' | 'i' => (if signed < 0 { "-" } else { self.plus }, signed.unsigned_abs()),
+            'x' if self.has_prefix => ("0x", unsigned),
+            'X' if self.has_prefix => ("0X", unsigned),
+            _ => ("", unsigned),
+        };
+        let digits = match self.letter {
+            'x' | 'X' => size.checked_ilog2().unwrap_or(0) / 4 + 1,
+            _ => size.checked_ilog10().unwrap_or(0) + 1,
+        };
+        let room = self.width.saturating_sub(prefix.len());
+        let zeros = if self.has_zeros { room } else { 0 };
+        let blanks = room.saturating_sub(zeros.max(digits as usize));
         if !self.is_left {
             write!(out, "{:blanks$}", "")?;
         }
-        write_lossy(out, bytes)?;
+        out.write_str(prefix)?;
+        match self.letter {
+            'x' => write!(out, "{size:0zeros$x}")?,
+            'X' => write!(out, "{size:0zeros$X}")?,
+            _ => write!(out, "{size:0zeros$}")?,
+        }
+        if self.is_left { write!(out, "{:blanks$}", "") } else { Ok(()) }
+    }
+
+    /// Writes a text, with blanks before or after it up to the width.
+    fn write_bytes(&self, out: &mut dyn Write, bytes: &[u8]) -> fmt::Result {
+        self.pad(out, bytes.len(), |out| write_lossy(out, bytes))
+    }
+
+    /// Writes what has this length, with blanks before or after it, up to the width.
+    fn pad(
+        &self,
+        out: &mut dyn Write,
+        length: usize,
+        write: impl FnOnce(&mut dyn Write) -> fmt::Result,
+    ) -> fmt::Result {
+        let blanks = self.width.saturating_sub(length);
+        if !self.is_left {
+            write!(out, "{:blanks$}", "")?;
+        }
+        write(out)?;
         if self.is_left { write!(out, "{:blanks$}", "") } else { Ok(()) }
     }
 }
