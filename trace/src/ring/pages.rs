@@ -145,12 +145,9 @@ impl Draft {
         }
     }
 
-    /// Pads the last page and writes its `commit` word.
+    /// Pads the last page, if there is one, and writes its `commit` word.
     fn close(&mut self) {
         let Some(start) = self.done.bytes.len().checked_sub(HEADER + self.used) else { return };
-        if self.done.bytes.is_empty() {
-            return;
-        }
         self.done.bytes.resize(start + RAW_PAGE, 0);
         let mut commit = self.used as u64;
         if self.lost > 0 {
