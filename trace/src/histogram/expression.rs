@@ -511,22 +511,15 @@ impl<'a> Parser<'a> {
         let (field, modifier) = fragment.split_once('.');
         let misapplied = self.error(Problem::BadModifier, modifier.map_or(fragment.text, |modifier| modifier.text));
         let modifier = modifier.map(|modifier| parse_modifier(self.all, modifier)).transpose()?;
-        let number = |name: &str, kind: ValueType, number: Number| -> Result<Value, OutOfMemory> {
-            Ok(Value {
-                content: Content::Number(fallible::collect([Op::Number(number)])?),
-                kind,
-                words: 1,
-                name: fallible::copy(name)?,
-                modifier,
-                form: Form::Field,
-                constant: None,
-                is_in_microseconds: modifier == Some(Modifier::Microseconds),
-            })
-        };
         let other = |name: &str, kind: ValueType, words: usize, content: Content| -> Result<Value, OutOfMemory> {
             let (form, constant, is_in_microseconds) = (Form::Field, None, false);
             let name = fallible::copy(name)?;
             Ok(Value { content, kind, words, name, modifier, form, constant, is_in_microseconds })
+        };
+        let number = |name: &str, kind: ValueType, number: Number| -> Result<Value, OutOfMemory> {
+            let content = Content::Number(fallible::collect([Op::Number(number)])?);
+            let is_in_microseconds = modifier == Some(Modifier::Microseconds);
+            Ok(Value { is_in_microseconds, ..other(name, kind, 1, content)? })
         };
         let found = self.fields.iter().find(|candidate| candidate.name == field.text);
         Ok(match (found, field.text) {
