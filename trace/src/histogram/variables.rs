@@ -2,7 +2,6 @@
 //! computed.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
@@ -102,11 +101,8 @@ impl VariableUse {
             Ok(setting)
         };
         let variables = definition.variables.iter().chain(&definition.fields);
-        let all = fallible::collect_results(variables.chain(&definition.kept).map(setting))?;
-        let mut variables = all;
-        let first_kept = variables.len() - definition.kept.len();
-        let mut kept = Vec::new();
-        fallible::extend(&mut kept, variables.drain(first_kept..))?;
+        let mut variables = fallible::collect_results(variables.chain(&definition.kept).map(setting))?;
+        let kept = fallible::boxed_slice(variables.drain(variables.len() - definition.kept.len()..))?;
         let act = |action: &Action| -> Result<_, OutOfMemory> {
             let Action { handler, watched, effect, .. } = action.try_clone()?;
             let latest = Latest { value: AtomicU64::new(0), entry: AtomicU64::new(0) };
@@ -116,7 +112,6 @@ impl VariableUse {
         let references = fallible::boxed_slice(definition.references.iter().cloned())?;
         let reads = fallible::boxed_slice((0..cpus * references.len()).map(|_| AtomicU64::new(0)))?;
         let (sums, variables) = (fallible::boxed_slice(sums)?, fallible::boxed_slice(variables)?);
-        let kept = fallible::boxed_slice(kept)?;
         Ok(Self { table, sums, variables, kept, actions, references, reads, name, set })
     }
 
