@@ -82,20 +82,6 @@ struct Ranges<'a> {
     entries: &'a [[Word; 2]],
 }
 
-/// A decoded entry.
-struct FunctionEntry {
-    offset: u32,
-    size: u32,
-    name: u32,
-}
-
-impl FunctionEntry {
-    fn decode(words: &[Word; 3]) -> Self {
-        let [offset, size, name] = words.map(u32::from_le);
-        Self { offset, size, name }
-    }
-}
-
 impl<'a> SymbolTable<'a> {
     /// Parses the table at the start of `bytes`, and ignores what follows it.
     ///
@@ -294,7 +280,7 @@ impl<'a> List<'a> {
         for words in self.entries {
             self.symbol(words).ok_or(part("an entry"))?;
         }
-        if !self.entries.is_sorted_by_key(|words| FunctionEntry::decode(words).offset) {
+        if !self.entries.is_sorted_by_key(|[offset, ..]| u32::from_le(*offset)) {
             return Err(part("the order of its addresses"));
         }
         let mut last = "";
@@ -310,11 +296,11 @@ impl<'a> List<'a> {
 
     /// Returns the symbol of an entry; `None` if its name or its end is out of bounds.
     fn symbol(&self, words: &[Word; 3]) -> Option<Symbol<'a>> {
-        let entry = FunctionEntry::decode(words);
-        let (length, name) = self.names.get(entry.name as usize..)?.split_first_chunk::<2>()?;
+        let [offset, size, name] = words.map(u32::from_le);
+        let (length, name) = self.names.get(name as usize..)?.split_first_chunk::<2>()?;
         let name = str::from_utf8(name.get(..usize::from(u16::from_le_bytes(*length)))?).ok()?;
-        let address = self.base.checked_add(entry.offset.into())?;
-        let size = u64::from(entry.size);
+        let address = self.base.checked_add(offset.into())?;
+        let size = u64::from(size);
         address.checked_add(size)?;
         Some(Symbol { name, address, size })
     }
