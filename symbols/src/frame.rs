@@ -116,3 +116,20 @@ pub fn put(out: &mut Vec<u8>, mut number: u64) {
     }
     out.push(number as u8);
 }
+
+/// Removes a number that [`put`] has written from the start of `bytes`. `None` if the bytes end, or the number exceeds
+/// 64 bits.
+#[inline]
+pub fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            // One bit of the tenth byte fits.
+            return (shift < 63 || byte <= 1).then_some(number);
+        }
+    }
+    None
+}

@@ -13,6 +13,8 @@ use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
+use crate::frame;
+
 /// The number of flag bits: the copy is in pieces, its entries are unknown, its exits are unknown.
 pub(crate) const FLAGS: u32 = 3;
 pub(crate) const IN_PIECES: u64 = 1;
@@ -99,16 +101,7 @@ pub(crate) struct Numbers<'a>(&'a [u8]);
 
 impl<'a> Numbers<'a> {
     fn next(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..u64::BITS).step_by(7) {
-            let (&byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
+        frame::take(&mut self.0)
     }
 
     fn bytes(&mut self, length: u64) -> Option<&'a [u8]> {

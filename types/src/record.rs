@@ -1,5 +1,7 @@
 //! Reading numbers from untrusted bytes.
 
+use kprobes_symbols::frame;
+
 use crate::model::{Source, Unknown, ValuePart, ValuePlace};
 
 /// The bytes that are still to be read.
@@ -9,20 +11,7 @@ pub(crate) struct Cursor<'a>(pub &'a [u8]);
 impl<'a> Cursor<'a> {
     /// Reads a number. `None` if the bytes end, or the number exceeds 64 bits.
     pub fn number(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return None;
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
+        frame::take(&mut self.0)
     }
 
     /// Reads a number of at most 32 bits.
