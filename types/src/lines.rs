@@ -406,10 +406,11 @@ impl Iterator for LineRows<'_> {
     }
 }
 
-/// Writes the rows of a block. The distance of the first row counts from its own address, so it is 0. `put` writes a
-/// number.
+/// Writes the rows of a block. The distance of the first row counts from its own address, so it is 0.
 #[cfg(any(test, feature = "write"))]
-pub(crate) fn write_block(block: &[LineRow], out: &mut std::vec::Vec<u8>, put: fn(&mut std::vec::Vec<u8>, u64)) {
+pub(crate) fn write_block(block: &[LineRow], out: &mut std::vec::Vec<u8>) {
+    use kprobes_symbols::frame::put;
+
     let mut last = block.first().map_or(0, |row| row.address);
     let mut history = History::default();
     for &LineRow { address, file, line, is_statement } in block {

@@ -440,7 +440,7 @@ fn put_rows(base: u64, all: &[LineRow], blocks: &mut Vec<u8>, rows: &mut Vec<u8>
     for block in all.chunks(BLOCK) {
         blocks.extend(offset(base, block.first().map_or(0, |row| row.address))?);
         blocks.extend(word(rows.len())?);
-        write_block(block, rows, put);
+        write_block(block, rows);
     }
     Ok(())
 }
