@@ -11,7 +11,8 @@ use aarch64_kprobes::{Hit, Kprobe};
 use runtime::{exception, memory, sync::IrqLock};
 
 use crate::fixture::{self, Fixture};
-use crate::protected::{enable_keys, has_pointer_authentication};
+use crate::protected::enable_keys;
+use crate::random::features::Features;
 use crate::test;
 
 /// An unmapped address.
@@ -105,7 +106,7 @@ test!(
         compare(fixture::BAD_LITERAL, 0, 1);
         HITS.store(0, Relaxed);
         // Where the instruction is undefined, the engine synthesizes the exception: the CPU has never taken it.
-        if has_pointer_authentication() {
+        if Features::read().pointer_authentication() {
             enable_keys();
         }
         compare(fixture::FORGED_CALL, 0, 1);
@@ -144,7 +145,7 @@ test!(
     depends(core, entry),
     fn forged_calls() {
         // Without the extension BLRAA is undefined, both with and without a probe.
-        if has_pointer_authentication() {
+        if Features::read().pointer_authentication() {
             enable_keys();
         }
         compare(fixture::FORGED_CALL, 0, 1);

@@ -6,7 +6,7 @@ use kprobes_console::host::{HardwareEvent, Period};
 use runtime::interrupt::fast;
 use runtime::{block, sampling, smp};
 
-use crate::protected;
+use crate::random::features::Features;
 
 /// A requirement of a test.
 pub struct Need {
@@ -29,4 +29,4 @@ pub const COUNTER_INTERRUPTS: Need = Need {
 };
 /// FEAT_PAuth.
 pub const POINTER_AUTHENTICATION: Need =
-    Need { name: "pointer authentication", is_met: protected::has_pointer_authentication };
+    Need { name: "pointer authentication", is_met: || Features::read().pointer_authentication() };

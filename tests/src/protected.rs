@@ -8,18 +8,6 @@ use crate::fixture::{self, Fixture};
 use crate::simulated::compare;
 use crate::test;
 
-/// Returns whether the CPU has FEAT_PAuth: ID_AA64ISAR1_EL1.APA or API, or ID_AA64ISAR2_EL1.APA3.
-pub fn has_pointer_authentication() -> bool {
-    let (first, second): (u64, u64);
-    // SAFETY: reads identification registers, and has no other effect.
-    unsafe {
-        asm!("mrs {}, id_aa64isar1_el1", out(reg) first, options(nomem, nostack));
-        // ID_AA64ISAR2_EL1 is given by number, because the target is Armv8.0.
-        asm!("mrs {}, s3_0_c0_c6_2", out(reg) second, options(nomem, nostack));
-    }
-    first & 0xff0 != 0 || second & 0xf000 != 0
-}
-
 /// Sets keys, and enables their use: SCTLR_EL1.EnIA and EnIB.
 pub fn enable_keys() {
     // SAFETY: only the fixtures use the keys, because the compiler signs nothing. APIAKeyLo_EL1 and the following

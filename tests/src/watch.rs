@@ -14,6 +14,7 @@ use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
 use runtime::{smp, task, time};
 
+use crate::random::features::Features;
 use crate::test;
 
 global_asm!(include_str!("watch.S"));
@@ -298,18 +299,10 @@ test!(
     }
 );
 
-/// Returns whether the CPU has atomic instructions (FEAT_LSE).
-fn has_atomics() -> bool {
-    let features: u64;
-    // SAFETY: reading the register has no effect.
-    unsafe { asm!("mrs {}, id_aa64isar0_el1", out(reg) features, options(nomem, nostack)) };
-    features >> 20 & 0xf >= 2
-}
-
 test!(
     depends(core, entry),
     fn an_atomic_instruction_is_a_load_and_a_store_and_reported_once() {
-        if !has_atomics() {
+        if !Features::read().atomics() {
             return;
         }
         for kind in [Loads, Stores, All] {
@@ -334,12 +327,13 @@ test!(
     depends(cpus, core, entry),
     fn each_addition_is_reported_once_whether_by_one_instruction_or_by_a_loop() {
         let sum = ADDITIONS * smp::running().count() as u64;
-        let by_instruction = if has_atomics() { sum / 2 } else { 0 };
+        let by_instruction = if Features::read().atomics() { sum / 2 } else { 0 };
         let add = |_: usize| {
+            let has_atomics = Features::read().atomics();
             for number in 0..ADDITIONS {
                 // SAFETY: the word is added to atomically only, and by instructions that the CPU has.
                 unsafe {
-                    if number % 2 == 0 && has_atomics() {
+                    if number % 2 == 0 && has_atomics {
                         watch_fetch_add(word(0), 1);
                     } else {
                         watch_add(word(0));

@@ -17,7 +17,7 @@
 //! Each word is executed with [`SETS`] sets of registers.
 
 pub mod arena;
-mod features;
+pub mod features;
 mod words;
 
 use alloc::vec::Vec;
