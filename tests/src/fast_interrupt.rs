@@ -25,6 +25,7 @@ use runtime::{backtrace, interrupt, println, smp, task, time};
 
 use crate::fixture::{self, Fixture};
 use crate::programs::{finished, started};
+use crate::smp::on_each_cpu;
 use crate::unwind::{Counted, DEPTH, KINDS, PROGRAMS, trampoline};
 use crate::{is_thorough, step, test};
 
@@ -35,13 +36,6 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 fn count(_: &TrapFrame) {
     TAKEN.fetch_add(1, Relaxed);
-}
-
-/// Calls `f` on each CPU, one after the other.
-fn on_each_cpu(f: fn()) {
-    for cpu in smp::running() {
-        task::spawn_on(cpu, "visitor", f).join();
-    }
 }
 
 test!(

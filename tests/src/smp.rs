@@ -62,10 +62,18 @@ fn pass_time(duration: Duration) {
 }
 
 /// Calls `f` on each CPU, one after the other.
-fn on_each_cpu(f: fn()) {
+pub fn on_each_cpu(f: impl FnOnce() + Copy + Send + 'static) {
     for cpu in smp::running() {
         task::spawn_on(cpu, "visitor", f).join();
     }
+}
+
+/// Returns the sum of what `f` returns on each CPU.
+pub fn sum_over_cpus(f: fn() -> u64) -> u64 {
+    static SUM: AtomicU64 = AtomicU64::new(0);
+    SUM.store(0, Relaxed);
+    on_each_cpu(move || _ = SUM.fetch_add(f(), Relaxed));
+    SUM.load(Relaxed)
 }
 
 test!(

@@ -15,6 +15,7 @@ use runtime::task::JoinHandle;
 use runtime::{smp, task, time};
 
 use crate::random::features::Features;
+use crate::smp::sum_over_cpus;
 use crate::test;
 
 global_asm!(include_str!("watch.S"));
@@ -121,15 +122,7 @@ fn enabled_here() -> u64 {
 
 /// Returns the sum of [`enabled_here`] of all CPUs.
 pub fn enabled() -> u64 {
-    static SUM: AtomicU64 = AtomicU64::new(0);
-    SUM.store(0, Relaxed);
-    for cpu in smp::running() {
-        task::spawn_on(cpu, "look", || {
-            SUM.fetch_add(enabled_here(), Relaxed);
-        })
-        .join();
-    }
-    SUM.load(Relaxed)
+    sum_over_cpus(enabled_here)
 }
 
 /// Runs `body` with the CPU's number on each CPU at once.

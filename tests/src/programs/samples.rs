@@ -15,6 +15,7 @@ use runtime::task::JoinHandle;
 use runtime::{smp, task, time};
 
 use super::{finished, map, number, refused, start, target};
+use crate::smp::sum_over_cpus;
 use crate::test;
 
 /// Defines functions that do nothing else until the counter reads their argument.
@@ -199,15 +200,9 @@ fn counting() -> u64 {
     counting & 0x7fff_ffff
 }
 
-/// The sum of [`counting`] over the CPUs.
-static COUNTING: AtomicU64 = AtomicU64::new(0);
-
+/// Returns the sum of [`counting`] over the CPUs.
 fn counting_anywhere() -> u64 {
-    COUNTING.store(0, Relaxed);
-    for cpu in smp::running() {
-        task::spawn_on(cpu, "visitor", || _ = COUNTING.fetch_add(counting(), Relaxed)).join();
-    }
-    COUNTING.load(Relaxed)
+    sum_over_cpus(counting)
 }
 
 test!(
@@ -317,15 +312,9 @@ fn is_armed() -> bool {
     control & 1 != 0
 }
 
-/// The CPUs whose timers are armed.
-static ARMED: AtomicU64 = AtomicU64::new(0);
-
+/// Returns the number of CPUs whose timers are armed.
 fn armed() -> usize {
-    ARMED.store(0, Relaxed);
-    for cpu in smp::running() {
-        task::spawn_on(cpu, "visitor", || _ = ARMED.fetch_add(is_armed().into(), Relaxed)).join();
-    }
-    ARMED.load(Relaxed) as usize
+    sum_over_cpus(|| is_armed().into()) as usize
 }
 
 test!(
