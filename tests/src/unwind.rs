@@ -7,12 +7,12 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::ops::{Deref, Range};
 use core::{array, mem};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::encode::compute::Branch;
-use aarch64_kprobes::probe::{self, CallArguments, CallResult, Insertion, Mode, Snippet, Step};
+use aarch64_kprobes::probe::{self, CallArguments, CallResult, Insertion, Mode, Registration, Snippet, Step};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe};
 use kprobes_console::symbol;
 use runtime::memory::layout;
@@ -92,24 +92,7 @@ fn step_through((function, argument): (Fixture, u64)) -> Samples {
 }
 
 /// A probe of any kind.
-pub trait Counted: Send {
-    /// Returns the number of hits, and the number of missed hits.
-    fn counts(&self) -> (u64, u64);
-}
-
-impl Counted for Kprobe {
-    fn counts(&self) -> (u64, u64) {
-        (self.hits(), self.missed())
-    }
-}
-
-impl Counted for Kretprobe {
-    fn counts(&self) -> (u64, u64) {
-        (self.hits(), self.missed())
-    }
-}
-
-type Probe = Box<dyn Counted>;
+type Probe = Box<dyn Deref<Target = Registration>>;
 
 extern "C" fn before(_: &mut Hit<'_>) {}
 extern "C" fn after(_: &mut Hit<'_>) {}
@@ -168,7 +151,7 @@ fn on_each_instruction(probe: impl Fn(usize) -> Kprobe) -> Vec<Probe> {
     addresses.into_iter().filter(|&address| probe::check(address).is_ok()).map(|at| Box::new(probe(at)) as _).collect()
 }
 
-fn on_each_function<P: Counted + 'static>(probe: impl Fn(usize) -> P) -> Vec<Probe> {
+fn on_each_function<P: Deref<Target = Registration> + 'static>(probe: impl Fn(usize) -> P) -> Vec<Probe> {
     let functions: BTreeSet<usize> = PROGRAMS.iter().map(|(function, _)| function.address()).collect();
     functions.into_iter().map(|at| Box::new(probe(at)) as _).collect()
 }
