@@ -413,16 +413,12 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     for trigger in triggers {
         events.set_trigger(EVENT, trigger).unwrap_or_else(|error| panic!("{trigger}: {error}"));
     }
-    let mode = probe::list()
-        .expect("there is memory for the list")
-        .into_iter()
-        .find(|info| info.address == address)
-        .and_then(|info| info.mode);
+    let (mode, _) = entry::mode_at(address);
     let expected = if matches!(form, Form::Lean | Form::Stub) { Mode::Lean } else { Mode::Optimized };
-    if mode == Some(Mode::Compiled) && matches!(form, Form::Stub | Form::StubAnywhere | Form::ReturnCode) {
+    if mode == Mode::Compiled && matches!(form, Form::Stub | Form::StubAnywhere | Form::ReturnCode) {
         COMPILED.fetch_add(1, Relaxed);
     } else {
-        assert_eq!(mode, Some(expected), "{form:?}");
+        assert_eq!(mode, expected, "{form:?}");
     }
     call();
     let event = events.iter().next().expect("it has been defined");

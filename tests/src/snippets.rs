@@ -20,7 +20,7 @@ use runtime::task;
 use runtime::task::JoinHandle;
 
 use crate::programs::finished;
-use crate::{fixture, is_thorough, test};
+use crate::{entry, fixture, is_thorough, test};
 
 /// The number of calling tasks: more than there are CPUs, so that they are preempted and moved.
 const CALLERS: u64 = 10;
@@ -115,9 +115,7 @@ const BOTH: [fn(usize, &Insertion) -> Counting<'_>; 2] = [at_entry, at_return];
 
 fn mode_of(program: &RunningProgram) -> Mode {
     let probe = program.registrations().next().expect("it has a probe");
-    let listed = probe::list().expect("there is memory");
-    let listed = listed.iter().find(|listed| listed.address == probe.address()).expect("it is registered");
-    listed.mode.expect("it is armed")
+    entry::mode_at(probe.address()).0
 }
 
 test!(
