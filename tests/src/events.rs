@@ -39,9 +39,17 @@ extern "C" fn target(number: u64, complement: u64) -> u64 {
     black_box(number ^ complement).wrapping_add(number)
 }
 
-fn define(events: &mut Events<Probe>, line: &str) {
+/// Defines the event of a line.
+pub fn define(events: &mut Events<Probe>, line: &str) {
     let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line} is no definition") };
     events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
+}
+
+/// Returns the newest `limit` records as the trace shows them.
+pub fn trace_of<P: RegisteredProbe>(events: &Events<P>, limit: usize) -> String {
+    let mut text = String::new();
+    events.write_trace(&mut text, limit, 1, &tracing::Names, time::clock()).expect("there is memory");
+    text
 }
 
 /// The state of checking a CPU's records.
@@ -144,8 +152,7 @@ test!(
 
 /// Returns the arguments in the newest record.
 fn arguments(events: &Events<Probe>) -> String {
-    let mut text = String::new();
-    events.write_trace(&mut text, 1, 1, &tracing::Names, time::clock()).expect("there is memory");
+    let text = trace_of(events, 1);
     let line = text.lines().last().expect("a record");
     let (_, arguments) = line.split_once(") ").expect("arguments behind the place");
     arguments.into()
@@ -184,15 +191,10 @@ test!(
         define(&mut events, &format!("p:e {:#x} %x0", target as *const () as usize));
         events.set_enabled(None, None, true).expect("a probe can be armed");
         black_box(target(1, 0));
-        let printed = || {
-            let mut text = String::new();
-            events.write_trace(&mut text, 1, 1, &tracing::Names, time::clock()).expect("there is memory");
-            text
-        };
-        let first = printed();
+        let first = trace_of(&events, 1);
         assert!(first.contains(" e: ("), "{first}");
         for _ in 0..500 {
-            assert_eq!(printed(), first);
+            assert_eq!(trace_of(&events, 1), first);
         }
     }
 );
@@ -216,8 +218,7 @@ test!(
             let _mask = IrqMask::new();
             says(9);
         }
-        let mut text = String::new();
-        events.write_trace(&mut text, 9, 1, &tracing::Names, time::clock()).expect("there is memory");
+        let text = trace_of(&events, 9);
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
         for (flags, said) in [(" ..... ", "says: number 7"), (" d.... ", "says: number 9")] {
             let line = lines.next().expect("a record");
@@ -424,9 +425,7 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     let event = events.iter().next().expect("it has been defined");
     assert_eq!(event.missed(), 0, "{form:?}");
     let mut told = format!("{} hits\n", event.hits());
-    let mut trace = String::new();
-    events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, time::clock()).expect("there is memory");
-    for line in trace.lines().filter(|line| !line.starts_with('#')) {
+    for line in trace_of(&events, usize::MAX).lines().filter(|line| !line.starts_with('#')) {
         let words = line.split_whitespace().enumerate();
         // The line of a record begins with the task, the CPU, the flags and the time.
         let is_record = line.contains(" [0");
@@ -664,8 +663,7 @@ test!(
             }
             IS_TO_RETURN.store(true, Relaxed);
             waiting.join();
-            let mut trace = String::new();
-            events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, time::clock()).expect("there is memory");
+            let trace = trace_of(&events, usize::MAX);
             assert_eq!(trace.matches(" r=0x2\n").count(), records, "{number}: {trace}");
             events.set_enabled(None, None, false).expect("it can be disarmed");
             tracing::rings().clear();

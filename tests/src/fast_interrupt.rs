@@ -15,7 +15,6 @@ use aarch64_kprobes::probe::{self, CallArguments};
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use kprobes_console::program::{Options, RunningProgram};
 use kprobes_console::{symbol, tracing};
-use kprobes_trace::definition::{Command, parse};
 use kprobes_trace::engine::Probe;
 use runtime::interrupt::{FastError, fast};
 use runtime::memory::layout;
@@ -23,6 +22,7 @@ use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
 use runtime::{backtrace, interrupt, println, smp, task, time};
 
+use crate::events::define;
 use crate::fixture::{self, Fixture};
 use crate::programs::{finished, started};
 use crate::smp::on_each_cpu;
@@ -519,9 +519,7 @@ test!(
         ];
         let rings = tracing::rings();
         let mut events = tracing::events(rings).unwrap();
-        let line = format!("p:call {:#x} number=%x0", TARGETS[RECORDED].address());
-        let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
-        events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
+        define(&mut events, &format!("p:call {:#x} number=%x0", TARGETS[RECORDED].address()));
         events.set_enabled(None, None, true).expect("probes can be armed");
         // SAFETY: the handler only adds to atomics, arms the timer, and calls functions that do nothing else, except
         // for their probes.

@@ -13,12 +13,12 @@ use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::probe::{self, CallArguments};
 use aarch64_kprobes::{Kprobe, ProbeError, emit};
 use kprobes_console::program::RunningProgram;
-use kprobes_console::symbol;
-use kprobes_console::{time, tracing};
+use kprobes_console::{symbol, tracing};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::Events;
 use runtime::{smp, task};
 
+use crate::events::trace_of;
 use crate::test;
 
 aarch64_kprobes::event! {
@@ -183,8 +183,7 @@ test!(
 
 /// Returns what follows the time in each line of the trace.
 fn recorded(events: &Events<Probe>) -> Vec<String> {
-    let mut text = String::new();
-    events.write_trace(&mut text, usize::MAX, 1, &tracing::Names, time::clock()).expect("there is memory");
+    let text = trace_of(events, usize::MAX);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once(": ")).map(|(_, rest)| String::from(rest)).collect()
 }

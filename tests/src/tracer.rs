@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 
 use aarch64_kprobes::probe::{self, Registration};
-use kprobes_console::{symbol, time, tracing};
+use kprobes_console::{symbol, tracing};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT};
 use kprobes_trace::ring::{Record, Snapshot};
@@ -17,6 +17,7 @@ use runtime::task::JoinHandle;
 use runtime::workload::{self, Workload};
 use runtime::{println, smp, task};
 
+use crate::events::trace_of;
 use crate::test;
 
 #[inline(never)]
@@ -93,8 +94,7 @@ test!(
         traced.set_enabled(true).expect("there is memory");
         assert_eq!(root(5), (leaf(5) + leaf(6)) ^ leaf(5));
         traced.set_enabled(false).expect("probes can be disarmed");
-        let mut text = String::new();
-        events.write_trace(&mut text, usize::MAX, 1, &tracing::Names, time::clock()).expect("there is memory");
+        let text = trace_of(&events, usize::MAX);
         let calls: Vec<&str> = text.lines().filter_map(|line| line.split_once("|  ")).map(|(_, call)| call).collect();
         let expected = [
             "tests::tracer::root() {",
