@@ -335,6 +335,25 @@ fn add(sum: &mut Small, number: u64) {
     black_box(sum);
 }
 
+/// Checks that a variable of the function at `path` has its values at every instruction where it is anywhere, and that
+/// there is such an instruction. `run` runs a program during the calls, and returns what it prints; `None` if it is
+/// refused.
+fn check_everywhere(path: &str, variable: &str, values: &[u64], run: impl Fn(&str) -> Option<String>) {
+    let size = symbol::find(path).next().expect("the function is not inlined").size;
+    let mut places = 0;
+    for offset in (0..size).step_by(4) {
+        // The variable is nowhere at this instruction, or the instruction cannot be probed.
+        let Some(out) = run(&format!("kprobe:{path}+{offset} {{ printf(\"%lu\\n\", {variable}); }}")) else { continue };
+        // Values come in the order in which the variable takes them, and none of them twice.
+        let mut rest = values.iter().copied();
+        let mut is_next = |value: u64| values.len() == 1 || rest.any(|next| next == value);
+        let wrong = out.lines().find(|line| !line.parse().is_ok_and(&mut is_next));
+        assert_eq!(wrong, None, "{variable} at {path}+{offset:#x} is one of {values:?}: {out}");
+        places += usize::from(!out.is_empty());
+    }
+    assert!(places > 0, "{variable} is nowhere in {path}");
+}
+
 test!(
     depends(core),
     fn variables_have_their_values_at_every_instruction() {
@@ -347,23 +366,13 @@ test!(
             ("locals.sum.b", &sums),
             ("locals.number", &numbers),
         ];
-        let function = symbol::find("tests::typed::folded").next().expect("the function is not inlined");
+        let during_call = |text: &str| {
+            let program = RunningProgram::start(text).ok()?;
+            black_box(folded(black_box(&numbers), black_box(SEED)));
+            Some(finished(program))
+        };
         for (variable, values) in variables {
-            let mut places = 0;
-            for offset in (0..function.size).step_by(4) {
-                let text = format!("kprobe:tests::typed::folded+{offset} {{ printf(\"%lu\\n\", {variable}); }}");
-                // The variable is nowhere at this instruction, or the instruction cannot be probed.
-                let Ok(program) = RunningProgram::start(&text) else { continue };
-                black_box(folded(black_box(&numbers), black_box(SEED)));
-                let out = finished(program);
-                // Values come in the order in which the variable takes them, and none of them twice.
-                let mut rest = values.iter().copied();
-                let mut is_next = |value: u64| values.len() == 1 || rest.any(|next| next == value);
-                let wrong = out.lines().find(|line| !line.parse().is_ok_and(&mut is_next));
-                assert_eq!(wrong, None, "{variable} at +{offset:#x} is one of {values:?}: {out}");
-                places += usize::from(!out.is_empty());
-            }
-            assert!(places > 0, "{variable} is nowhere");
+            check_everywhere("tests::typed::folded", variable, values, during_call);
         }
     }
 );
@@ -423,19 +432,8 @@ test!(
         // For the second copy, the debugging information does not locate the total.
         for (function, known) in [("mixed_once", 4), ("mixed_again", 3)] {
             let path = format!("tests::typed::{function}");
-            let size = symbol::find(&path).next().expect("the function is not inlined").size;
             for (variable, values) in &variables[..known] {
-                let mut places = 0;
-                for offset in (0..size).step_by(4) {
-                    let text = format!("kprobe:{path}+{offset} {{ printf(\"%lu\\n\", {variable}); }}");
-                    let Some(out) = during_both(&text, &numbers) else { continue };
-                    let mut rest = values.iter().copied();
-                    let mut is_next = |value: u64| rest.any(|next| next == value);
-                    let wrong = out.lines().find(|line| !line.parse().is_ok_and(&mut is_next));
-                    assert_eq!(wrong, None, "{variable} at {path}+{offset:#x} is one of {values:?}: {out}");
-                    places += usize::from(!out.is_empty());
-                }
-                assert!(places > 0, "{variable} is nowhere in {path}");
+                check_everywhere(&path, variable, values, |text| during_both(text, &numbers));
             }
         }
         // At the entry of both copies, and at an instruction of a line in both.
