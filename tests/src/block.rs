@@ -5,13 +5,12 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::{Call, Kretprobe};
-use kprobes_console::symbol;
 use runtime::block::request::Operation;
 use runtime::block::{self, BlockError, Disk, SECTOR};
 use runtime::task;
 use runtime::workload::{self, disk::is_right};
 
-use crate::test;
+use crate::{fixture, test};
 
 fn disk() -> &'static Disk {
     block::disks().first().expect("the tests here are not run without")
@@ -93,8 +92,8 @@ test!(
             if more { &MORE } else { &LAST }.fetch_add(1, Relaxed);
         }
         let workload = workload::find("disk").unwrap();
-        let function = symbol::find("runtime::block::request::update_request").next().unwrap();
-        let probe = Kretprobe::at(function.address as usize).handler(returned).register().unwrap();
+        let function = fixture::address_of("runtime::block::request::update_request");
+        let probe = Kretprobe::at(function).handler(returned).register().unwrap();
         let report = workload::run(workload, 100, 4, || false).unwrap();
         assert_eq!((report.right, report.wrong), (100, 0));
         drop(probe);

@@ -1,6 +1,8 @@
-//! The functions of `fixtures.S`.
+//! The functions of `fixtures.S`, and how functions of the image are found.
 
 use core::ops::Range;
+
+use kprobes_console::symbol;
 
 core::arch::global_asm!(
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/preserved.S")),
@@ -122,6 +124,10 @@ impl Fixture {
 
 /// Returns the virtual address range of the function at `address`, from the symbol table.
 pub fn range_of(address: usize) -> Range<usize> {
-    let symbol = kprobes_console::symbol::lookup(address).expect("the function has a symbol");
-    symbol.address as usize..(symbol.address + symbol.size) as usize
+    symbol::function(address).expect("the function has a symbol")
+}
+
+/// Returns the virtual address of the function with this name; if there are several, of the first.
+pub fn address_of(name: &str) -> usize {
+    symbol::find(name).next().unwrap_or_else(|| panic!("there is no {name}")).address as usize
 }

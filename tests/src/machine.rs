@@ -89,7 +89,7 @@ fn probe_what_prints() {
         count(Kprobe::at(function).pre(before).post(after).register().map(|probe| Box::new(probe) as _));
         count(Kretprobe::at(function).handler(returned).register().map(|probe| Box::new(probe) as _));
     }
-    let writes = symbol::find("runtime::uart::write").next().expect("the function has a symbol").address as usize;
+    let writes = fixture::address_of("runtime::uart::write");
     assert!(
         aarch64_kprobes::probe::list()
             .expect("there is memory for the list")

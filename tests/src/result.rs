@@ -8,7 +8,6 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{self, CallResult, Fallback, Mode};
 use aarch64_kprobes::{Call, Decision, Kretprobe};
 use alloc::vec::Vec;
-use kprobes_console::symbol;
 use runtime::sync::IrqLock;
 use runtime::{backtrace, smp, task};
 
@@ -297,8 +296,7 @@ test!(
             PLACES[0].store(shown as u64, Relaxed);
             PLACES[1].store(returned.return_address() as u64, Relaxed);
         }
-        let routine = symbol::find("kretprobe_result").next().expect("it is in the image");
-        ROUTINE.store(routine.address, Relaxed);
+        ROUTINE.store(fixture::address_of("kretprobe_result") as u64, Relaxed);
         // Of two calls in progress, only the inner one has returned.
         let _outer = Kretprobe::at(fixture::TAIL_CALL.address()).register().unwrap();
         let _probe = Kretprobe::at(fixture::IDENTITY.address()).result(trace).register().unwrap();

@@ -10,7 +10,6 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, 
 use core::time::Duration;
 
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
-use kprobes_console::symbol;
 use kprobes_random::Random;
 use runtime::sync::{IrqLock, IrqMask, PreemptLock, PreemptMask, WaitQueue};
 use runtime::{memory, smp, task};
@@ -172,10 +171,8 @@ test!(
         extern "C" fn dawdle_before(_: &mut Hit<'_>) {
             dawdle();
         }
-        let probes = ["context_switch", "runtime::task::scheduler::reschedule"].map(|name| {
-            let function = symbol::find(name).next().expect("there is such a function");
-            Kprobe::at(function.address as usize).pre(dawdle_before).register().expect("it can be probed")
-        });
+        let probes = ["context_switch", "runtime::task::scheduler::reschedule"]
+            .map(|name| Kprobe::at(fixture::address_of(name)).pre(dawdle_before).register().expect("it can be probed"));
         storm(1000);
         assert!(probes.iter().all(|probe| probe.hits() > 1000));
     }
@@ -275,8 +272,8 @@ test!(
             dawdle();
         }
         // The probe delays an idle CPU between its check for waiting tasks and what it does as a result.
-        let look = symbol::find("runtime::task::scheduler::another_cpu_has_ready").next().expect("a function");
-        let probe = Kretprobe::at(look.address as usize).handler(dawdle_after).register().expect("it can be probed");
+        let look = fixture::address_of("runtime::task::scheduler::another_cpu_has_ready");
+        let probe = Kretprobe::at(look).handler(dawdle_after).register().expect("it can be probed");
         let occupying = (2..cpus()).map(|cpu| task::spawn_on(cpu, "occupying", || keep_until(|| OVER.load(SeqCst))));
         let occupying: Vec<_> = occupying.collect();
         let moving = task::spawn("moving", || {
@@ -471,9 +468,7 @@ test!(
             task::sleep(Duration::from_millis(1));
         }
         let function = fixture::range_of(compute as *const () as usize);
-        let gives_up = fixture::range_of(
-            symbol::find("runtime::task::scheduler::reschedule").next().expect("a function").address as usize,
-        );
+        let gives_up = fixture::range_of(fixture::address_of("runtime::task::scheduler::reschedule"));
         for _ in 0..100 {
             let (mut inside, mut switching) = (0, 0);
             smp::hold_cpus(&mut || {

@@ -16,7 +16,7 @@ use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{machine, smp, task, time};
 
-use crate::test;
+use crate::{fixture, test};
 
 static TURNS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 static IS_OVER: AtomicBool = AtomicBool::new(false);
@@ -211,8 +211,8 @@ test!(
         const MISSING: &str = "CPU 1 has not answered for 1 s: it has interrupts masked\n";
         const BACK: &str = "CPU 1 answers again\n";
         static IS_MASKED: AtomicBool = AtomicBool::new(false);
-        let writes = symbol::find("<runtime::uart::Output as core::fmt::Write>::write_str").next().unwrap();
-        let probe = Kprobe::at(writes.address as usize).pre(note_text).register().unwrap();
+        let writes = fixture::address_of("<runtime::uart::Output as core::fmt::Write>::write_str");
+        let probe = Kprobe::at(writes).pre(note_text).register().unwrap();
         // The spinner on CPU 1 does not run while the other task there has interrupts masked.
         let spinners = spin_everywhere();
         let masked = task::spawn_on(1, "masked", || {

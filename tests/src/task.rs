@@ -174,8 +174,8 @@ test!(
                 })
             })
             .collect();
-        let follow = symbol::find("<runtime::backtrace::walk::Walk>::follow").next().expect("it is a function");
-        let probe = Kprobe::at(follow.address as usize).pre(linger).register().unwrap();
+        let follow = fixture::address_of("<runtime::backtrace::walk::Walk>::follow");
+        let probe = Kprobe::at(follow).pre(linger).register().unwrap();
         while probe.hits() < 200 {
             for (number, task) in tasks.iter().enumerate() {
                 ASKED.store(number, Relaxed);

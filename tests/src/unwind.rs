@@ -239,7 +239,7 @@ fn first_difference<'a>(expected: &[Sample], found: &'a [Sample]) -> Option<(usi
 /// Returns the virtual address range of the trampoline of return probes, with both of its entries, and of the routine
 /// that calls handlers of results.
 pub fn trampoline() -> Range<usize> {
-    let range = |name| fixture::range_of(symbol::find(name).next().expect("it is in the image").address as usize);
+    let range = |name| fixture::range_of(fixture::address_of(name));
     range("kretprobe_lean").start..range("kretprobe_result").end
 }
 
@@ -251,7 +251,7 @@ fn interruptible() -> Vec<usize> {
     let writes_masks = |word: u32| word & 0xffff_ffe0 == 0xd51b_4220;
     let mut is_masked = false;
     let mut all = Vec::new();
-    let entry = symbol::find("kretprobe_trampoline").next().expect("it is in the image").address as usize;
+    let entry = fixture::address_of("kretprobe_trampoline");
     for address in trampoline().step_by(4) {
         let word = probe::instruction(address).expect("it is in the text");
         is_masked &= address != entry;

@@ -4,10 +4,9 @@ use alloc::string::ToString;
 use core::time::Duration;
 
 use aarch64_kprobes::{Hit, Kprobe};
-use kprobes_console::symbol;
 use runtime::workload::{self, Report, share};
 
-use crate::test;
+use crate::{fixture, test};
 
 /// Runs an iteration of a workload while a function is passed fewer elements of a slice than its caller has.
 fn iterate_with_less(name: &str, function: &str) -> Report {
@@ -16,8 +15,7 @@ fn iterate_with_less(name: &str, function: &str) -> Report {
         // SAFETY: a part of a slice is a slice.
         unsafe { hit.frame_mut() }.x[2] -= 1;
     }
-    let function = symbol::find(function).next().unwrap();
-    let probe = Kprobe::at(function.address as usize).pre(take_one_away).register().unwrap();
+    let probe = Kprobe::at(fixture::address_of(function)).pre(take_one_away).register().unwrap();
     let report = workload::run(workload::find(name).unwrap(), 1, 1, || false).unwrap();
     drop(probe);
     report

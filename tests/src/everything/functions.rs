@@ -10,13 +10,12 @@ use core::time::Duration;
 
 use aarch64_kprobes::probe::{self, Registration};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
-use kprobes_console::symbol;
 use kprobes_console::symbol::Symbolic;
 use runtime::task::JoinHandle;
 use runtime::{memory, println, smp, task, time};
 
 use super::{Count, functions, known_calls, run, workload_named};
-use crate::{parameter, test};
+use crate::{fixture, parameter, test};
 
 static ENTRIES: Count = Count::new();
 static FOLLOWED: Count = Count::new();
@@ -177,7 +176,7 @@ test!(
         println!("{}", memory::statistics());
         for (name, iterations) in iterations {
             for (function, calls) in known_calls(workload_named(name)) {
-                let address = symbol::find(function).next().expect("the function is in the image").address as usize;
+                let address = fixture::address_of(function);
                 let probe = probed.iter().find(|probe| probe.entry.address() == address);
                 let probe = probe.expect("it is probed");
                 assert_eq!(probe.entry.hits(), calls * iterations, "calls of {function}");

@@ -8,12 +8,11 @@ use core::time::Duration;
 use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::probe::{self, Checker, Registration};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError};
-use kprobes_console::symbol;
 use runtime::{memory, println, smp, task, time};
 
 use super::{Count, functions, heap_in_use, known_calls, run, workload_named};
 use crate::coverage::check_flow;
-use crate::{parameter, test};
+use crate::{fixture, parameter, test};
 
 static HITS: Count = Count::new();
 
@@ -59,11 +58,10 @@ fn find(probes: &[Kprobe], address: usize) -> Option<&Kprobe> {
 fn check_workloads(probes: &[Kprobe], iterations: &BTreeMap<&'static str, u64>) {
     for (&name, &iterations) in iterations {
         for (function, calls) in known_calls(workload_named(name)) {
-            let symbol = symbol::find(function).next().expect("the function is in the image");
-            let entry = find(probes, symbol.address as usize).expect("it is probed");
+            let address = fixture::address_of(function);
+            let entry = find(probes, address).expect("it is probed");
             assert_eq!((entry.hits(), entry.missed()), (calls * iterations, 0), "calls of {function}");
-            let range = symbol.address as usize..(symbol.address + symbol.size) as usize;
-            check_flow(&range, |address| find(probes, address).map(|probe| probe.hits()));
+            check_flow(&fixture::range_of(address), |address| find(probes, address).map(|probe| probe.hits()));
         }
     }
 }
