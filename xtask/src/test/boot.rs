@@ -107,8 +107,10 @@ fn with_damaged_tree(
     short[flattened::TOTAL_SIZE].copy_from_slice(&4096_u32.to_be_bytes());
     let mut bad_magic = good.clone();
     bad_magic[0] ^= 1;
-    let no_memory = flattened::without_node(&good, "memory@").context("QEMU's device tree has no memory")?;
-    let mut other_cpu = Tree::parse(&good).context("QEMU's device tree is damaged")?;
+    let parsed = || Tree::parse(&good).context("QEMU's device tree is damaged");
+    let mut no_memory = parsed()?;
+    no_memory.remove_node("memory@").context("QEMU's device tree has no memory")?;
+    let mut other_cpu = parsed()?;
     other_cpu.set("cpu@0", "reg", 0x99_u32.to_be_bytes().into()).context("QEMU's device tree has no CPU 0")?;
     let handed = |name, address, tree, reason| Handed { name, address, tree, reason };
     [
@@ -137,7 +139,7 @@ fn with_damaged_tree(
             Some(short),
             "the device tree's structure block, ${length} bytes at offset ${offset}, is misplaced",
         ),
-        handed("device_tree_without_memory", TREE, Some(no_memory), "the device tree describes no memory"),
+        handed("device_tree_without_memory", TREE, Some(no_memory.blob()), "the device tree describes no memory"),
         handed(
             "device_tree_without_the_cpu_that_boots",
             TREE,

@@ -29,73 +29,19 @@ pub fn structure(tree: &[u8]) -> Option<Range<usize>> {
     (word(tree, 0)? == MAGIC && end <= tree.len()).then_some(start..end)
 }
 
-/// Returns the tree without the first node whose name begins with `name`. `None` if there is no such node.
-pub fn without_node(tree: &[u8], name: &str) -> Option<Vec<u8>> {
-    let mut at = structure(tree)?.start;
-    // The start of the node, once it was found, and the current depth in it.
-    let mut found = None;
-    let mut depth = 0;
-    loop {
-        let token = word(tree, at)?;
-        let next = match token {
-            BEGIN_NODE => {
-                let start = at + WORD;
-                let own = tree.get(start..)?.split(|byte| *byte == 0).next()?;
-                if found.is_none() && own.starts_with(name.as_bytes()) {
-                    found = Some((at, depth));
-                }
-                depth += 1;
-                (start + own.len() + 1).next_multiple_of(WORD)
-            }
-            PROPERTY => (at + 3 * WORD + word(tree, at + WORD)? as usize).next_multiple_of(WORD),
-            END_NODE => {
-                depth -= 1;
-                at + WORD
-            }
-            NOP => at + WORD,
-            _ => return None,
-        };
-        if let Some((start, outside)) = found
-            && token == END_NODE
-            && depth == outside
-        {
-            let mut without = tree.to_vec();
-            without[start..next].chunks_exact_mut(WORD).for_each(|word| word.copy_from_slice(&NOP.to_be_bytes()));
-            return Some(without);
-        }
-        at = next;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{structure, without_node};
-
-    /// Returns a tree with a header and these words.
-    fn tree(words: &[u32]) -> Vec<u8> {
-        let mut header = [0; 10];
-        (header[0], header[2], header[9]) = (0xd00d_feed, 40, words.len() as u32 * 4);
-        header.iter().chain(words).flat_map(|word| word.to_be_bytes()).collect()
-    }
-
-    const NAMES: [u32; 2] = [u32::from_be_bytes(*b"a@10"), u32::from_be_bytes(*b"b\0\0\0")];
-
-    #[test]
-    fn a_node_is_removed_with_what_is_in_it() {
-        let [a, b] = NAMES;
-        let whole = [1, 0, 3, 5, 0, 0, 0, 1, a, 0, 3, 4, 0, 2, 1, b, 2, 2, 1, b, 2, 2, 9];
-        let without = [1, 0, 3, 5, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1, b, 2, 2, 9];
-        assert_eq!(structure(&tree(&whole)), Some(40..40 + whole.len() * 4));
-        assert_eq!(without_node(&tree(&whole), "a@"), Some(tree(&without)));
-        assert_eq!(without_node(&tree(&whole), "c"), None);
-    }
+    use super::{MAGIC, structure};
 
     #[test]
     fn what_is_no_tree_is_refused() {
-        let mut bad = tree(&[1, 0, 2, 9]);
-        assert_eq!(structure(&bad[..50]), None);
-        assert_eq!(without_node(&bad[..50], "a"), None);
-        bad[0] = 0;
-        assert_eq!(structure(&bad), None);
+        // A header, and four words after it.
+        let mut words = [0; 14];
+        (words[0], words[2], words[9]) = (MAGIC, 40, 16);
+        let mut tree: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        assert_eq!(structure(&tree), Some(40..56));
+        assert_eq!(structure(&tree[..50]), None);
+        tree[0] = 0;
+        assert_eq!(structure(&tree), None);
     }
 }

@@ -58,6 +58,24 @@ impl Tree {
         }
     }
 
+    /// Removes the first node whose name begins with `name`, with what is in it. `None` if there is no such node.
+    pub fn remove_node(&mut self, name: &str) -> Option<()> {
+        let begins = |token: &Token| matches!(token, Token::Begin(own) if own.starts_with(name.as_bytes()));
+        let start = self.tokens.iter().position(begins)?;
+        let mut depth = 0;
+        let is_end = |token: &Token| {
+            match token {
+                Token::Begin(_) => depth += 1,
+                Token::Property { .. } => {}
+                Token::End => depth -= 1,
+            }
+            depth == 0
+        };
+        let length = self.tokens[start..].iter().position(is_end)?;
+        self.tokens.drain(start..=start + length);
+        Some(())
+    }
+
     /// Returns the places of the properties of the first node with this name.
     fn properties(&self, node: &str) -> Option<std::ops::Range<usize>> {
         let begins = |token: &Token| matches!(token, Token::Begin(name) if name == node.as_bytes());
@@ -149,6 +167,23 @@ mod tests {
         let tree = Tree::parse(&blob).unwrap();
         assert_eq!(tree.blob(), blob);
         assert_eq!((tree.get("a", "one"), tree.get("b", "one")), (Some(&b"1\0"[..]), Some(&[1; 8][..])));
+    }
+
+    #[test]
+    fn a_node_is_removed_with_what_is_in_it() {
+        let mut tree = example();
+        for token in [super::Token::End, super::Token::Begin("c@10".into())] {
+            tree.tokens.insert(3, token);
+        }
+        let whole = tree.blob();
+        tree.remove_node("c@").unwrap();
+        assert_eq!((tree.blob(), tree.remove_node("c@")), (example().blob(), None));
+        let mut tree = Tree::parse(&whole).unwrap();
+        tree.remove_node("a").unwrap();
+        assert_eq!(tree.remove_node("c@"), None);
+        assert_eq!((tree.get("a", "one"), tree.get("b", "one")), (None, Some(&[1; 8][..])));
+        tree.remove_node("b").unwrap();
+        assert_eq!(tree.tokens.len(), 2);
     }
 
     #[test]
