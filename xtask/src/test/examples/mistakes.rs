@@ -1,7 +1,7 @@
 //! Kernels that embed the engine wrongly: the example `minimal` with one mistake each. Each must print the fault, and
 //! end; or the compiler or the linker must say it.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::{
     QemuMachine, VIRT,
@@ -229,8 +229,7 @@ const FAULTS: [Mistake; 5] = [
 /// A mistake of several replacements, or on a machine of its own.
 struct OnMachine {
     name: &'static str,
-    machine: &'static str,
-    cpus: usize,
+    machine: QemuMachine,
     replacements: &'static [Replacement<'static>],
     /// What is added to the source.
     more: &'static str,
@@ -292,7 +291,7 @@ mod second {
 }
 "#;
 
-const EL2: &str = "virt,virtualization=on";
+const EL2: QemuMachine = QemuMachine { machine: "virt,virtualization=on", ..VIRT };
 const AS_HOST: Replacement<'_> = pages::AT_EL2[0];
 const BY_SMC: Replacement<'_> = pages::AT_EL2[1];
 
@@ -300,8 +299,7 @@ const BY_SMC: Replacement<'_> = pages::AT_EL2[1];
 const ON_MACHINES: [OnMachine; 5] = [
     OnMachine {
         name: "with_two_cpus_of_one_number",
-        machine: "virt",
-        cpus: 2,
+        machine: QemuMachine { cpus: 2, ..VIRT },
         replacements: &[(
             File::Source,
             "probes::run(); // probes",
@@ -314,7 +312,6 @@ const ON_MACHINES: [OnMachine; 5] = [
     OnMachine {
         name: "with_a_watchpoint_at_el2",
         machine: EL2,
-        cpus: 1,
         replacements: &[
             AS_HOST,
             BY_SMC,
@@ -331,8 +328,7 @@ const ON_MACHINES: [OnMachine; 5] = [
     },
     OnMachine {
         name: "with_sp_el0",
-        machine: "virt",
-        cpus: 1,
+        machine: VIRT,
         replacements: &[(File::Source, "\"mov sp, x0\",", "\"mov sp, x0\", \"msr spsel, #0\", \"mov sp, x0\",")],
         more: "",
         message: "the kernel runs with SP_EL0 (PSTATE.SP is 0), where an exception changes the stack",
@@ -340,7 +336,6 @@ const ON_MACHINES: [OnMachine; 5] = [
     OnMachine {
         name: "at_el2_without_vhe",
         machine: EL2,
-        cpus: 1,
         replacements: &[BY_SMC],
         more: "",
         message: "the kernel runs at EL2 with HCR_EL2.E2H clear",
@@ -348,7 +343,6 @@ const ON_MACHINES: [OnMachine; 5] = [
     OnMachine {
         name: "with_an_alias_of_other_memory_at_el2",
         machine: EL2,
-        cpus: 1,
         replacements: &[AS_HOST, BY_SMC, (File::Source, PLATFORM, ALIAS_OF_OTHER_MEMORY)],
         more: "",
         message: "but they are different memory",
@@ -392,18 +386,20 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
     // All are written before one is built, because Cargo looks at the whole package each time.
     let (mut built, mut faults) = (Vec::new(), Vec::new());
     for Mistake { name, file, from, to, message } in MISTAKES.iter().chain(&FAULTS).filter(|one| is_wanted(one.name)) {
-        let is_fault = FAULTS.iter().any(|fault| fault.name == *name);
         package.put(name, &[(*file, *from, *to)], "")?;
-        if is_fault { &mut faults } else { &mut built }.push((*name, *message));
+        match FAULTS.iter().any(|fault| fault.name == *name) {
+            true => faults.push((*name, *message)),
+            false => built.push((*name, VIRT, *message)),
+        }
     }
-    let on_machines: Vec<_> = ON_MACHINES.iter().filter(|one| is_wanted(one.name)).collect();
-    for OnMachine { name, replacements, more, .. } in &on_machines {
-        package.put(name, replacements, more)?;
+    for one in ON_MACHINES.iter().filter(|one| is_wanted(one.name)) {
+        package.put(one.name, one.replacements, one.more)?;
+        built.push((one.name, one.machine, one.message));
     }
     for (name, _) in [UNOPTIMIZED, MANGLED, SIMD, BIG_ENDIAN] {
         package.put(name, &[], "")?;
     }
-    for (mistake, platform) in [
+    for ((name, message), platform) in [
         (NOT_EXECUTABLE, "fn allocate_executable(_: usize, _: bool) -> Option<usize> { let guarded = true;"),
         (
             LATER_NOT_EXECUTABLE,
@@ -411,7 +407,7 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
         fn allocate_executable(_: usize, guarded: bool) -> Option<usize> {",
         ),
     ] {
-        if !is_wanted(mistake.0) {
+        if !is_wanted(name) {
             continue;
         }
         let pages = pages::replacements(pages::SMALLEST);
@@ -427,26 +423,25 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
         }}
         {memory}"
         );
-        package.put(mistake.0, &[&pages.each()[..], &[(File::Source, memory, &alias)]].concat(), &pages.module)?;
-        built.push(mistake);
+        package.put(name, &[&pages.each()[..], &[(File::Source, memory, &alias)]].concat(), &pages.module)?;
+        built.push((name, VIRT, message));
     }
-    let names = built.iter().map(|(name, _)| *name).chain(on_machines.iter().map(|one| one.name));
-    let names: Vec<&str> = names.collect();
-    if !names.is_empty() {
+    // Adds the run of a kernel, which must print `message`.
+    let add_run = |name: &str, elf: PathBuf, machine: QemuMachine, message: &'static str| {
+        context.add_test(test_name(name), move || contains(&run(&elf, machine)?, message));
+    };
+    if !built.is_empty() {
+        let names: Vec<&str> = built.iter().map(|(name, ..)| *name).collect();
         let directory = package.build(&names, &[])?;
-        built.into_iter().for_each(|(name, message)| add_run(context, name, &directory.join(name), message));
-        for &OnMachine { name, machine, cpus, message, .. } in on_machines {
-            let (elf, machine) = (directory.join(name), QemuMachine { machine, cpus, ..VIRT });
-            context.add_test(test_name(name), move || contains(&run(&elf, machine)?, message));
-        }
+        built.into_iter().for_each(|(name, machine, message)| add_run(name, directory.join(name), machine, message));
     }
     if is_wanted(UNOPTIMIZED.0) {
         let level = ["--config", "profile.release.package.aarch64-kprobes.opt-level=0"];
         let directory = package.build(&[UNOPTIMIZED.0], &level)?;
-        add_run(context, UNOPTIMIZED.0, &directory.join(UNOPTIMIZED.0), UNOPTIMIZED.1);
+        add_run(UNOPTIMIZED.0, directory.join(UNOPTIMIZED.0), VIRT, UNOPTIMIZED.1);
     }
     if is_wanted(MANGLED.0) {
-        add_run(context, MANGLED.0, &package.build_with_flags(MANGLED.0, "-Cforce-frame-pointers=yes")?, MANGLED.1);
+        add_run(MANGLED.0, package.build_with_flags(MANGLED.0, "-Cforce-frame-pointers=yes")?, VIRT, MANGLED.1);
     }
     for (name, message) in faults {
         let package = package.clone();
@@ -466,12 +461,6 @@ fn add_all(context: &BuildContext<'_, '_>, wanted: &Wanted) -> Result<(), String
         }
     }
     Ok(())
-}
-
-/// Adds the run of a kernel, which must print `message`.
-fn add_run(context: &BuildContext<'_, '_>, name: &str, elf: &Path, message: &'static str) {
-    let elf = elf.to_path_buf();
-    context.add_test(test_name(name), move || contains(&run(&elf, VIRT)?, message));
 }
 
 /// Checks that `printed` contains `message`.
