@@ -24,6 +24,7 @@ pub use control::with_control;
 pub use declarations::Declarations;
 use declarations::{Size, Stack};
 pub use executable::Executable;
+pub(crate) use executable::parse_elf;
 pub use flow::{Flow, flow};
 use output::Tree;
 use stack::Depths;

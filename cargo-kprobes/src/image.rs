@@ -21,9 +21,11 @@ use debug::DebugInfo;
 use kprobes_symbols::{Contents, Inlined, Symbol, SymbolTable};
 use kprobes_types::{Declaration, LineRow};
 use object::{
-    Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind, elf,
-    read::elf::{ElfFile64, ElfSymbol64, FileHeader},
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind,
+    read::elf::{ElfFile64, ElfSymbol64},
 };
+
+use crate::audit::parse_elf;
 
 /// The image is padded to a multiple of this many bytes.
 const PAGE: usize = 4096;
@@ -136,7 +138,7 @@ pub fn without_copies(elf: &Path) -> Result<Vec<u8>> {
 /// Describes the table of types of the program `elf`: its length and its contents, as text.
 pub fn describe_types(elf: &Path) -> Result<String> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    let file = parse(&program)?;
+    let file = parse_elf(&program)?;
     let contents = DebugInfo::read(&file)?.as_ref().and_then(types::contents);
     let contents = contents.with_context(|| format!("{} has no debugging information about types", elf.display()))?;
     let table = types::table(&contents, address_of(&file, "__image_start")?)?;
@@ -146,7 +148,7 @@ pub fn describe_types(elf: &Path) -> Result<String> {
 /// Reads the functions and the source lines of the program `elf`.
 pub fn source(elf: &Path) -> Result<Source> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    let file = parse(&program)?;
+    let file = parse_elf(&program)?;
     let read = DebugInfo::read(&file)?.and_then(|debug| Some((types::contents(&debug)?, debug)));
     let (contents, debug) =
         read.with_context(|| format!("{} has no debugging information about lines", elf.display()))?;
@@ -193,7 +195,7 @@ pub fn fill_in(elf: &Path, out: &Path, tables: Tables) -> Result<Filled> {
 }
 
 fn fill(program: &mut [u8], wanted: Tables) -> Result<Filled> {
-    let file = parse(program)?;
+    let file = parse_elf(program)?;
     ensure!(file.symbols().next().is_some(), "it has no symbols: fill in its tables before you strip it");
     let start = file.symbol_by_name("__kprobes_tables_start").map(|symbol| symbol.address());
     let start = start.context("it has no room for them: write `INCLUDE kprobes-tables.x` in its linker script")?;
@@ -234,7 +236,7 @@ fn fill(program: &mut [u8], wanted: Tables) -> Result<Filled> {
 
 fn make(elf: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    parse(&program)
+    parse_elf(&program)
         .and_then(|file| image(&file))
         .with_context(|| format!("{} cannot be turned into an image", elf.display()))
 }
@@ -259,18 +261,9 @@ fn write_file(bytes: &[u8], out: &Path, permissions: Option<Permissions>) -> Res
 /// Returns the offset of the symbols in the image of the program `elf`, in bytes.
 pub fn symbols_at(elf: &Path) -> Result<usize> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    let file = ElfFile64::<Endianness>::parse(&*program)?;
+    let file = parse_elf(&program)?;
     let length = address_of(&file, "__image_end")?.checked_sub(address_of(&file, "__image_start")?);
     length.and_then(|length| usize::try_from(length).ok()).context("__image_end is before __image_start")
-}
-
-/// Parses a linked program.
-fn parse(program: &[u8]) -> Result<ElfFile64<'_>> {
-    let file =
-        ElfFile64::<Endianness>::parse(program).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
-    let machine = file.elf_header().e_machine(file.endian());
-    ensure!(machine == elf::EM_AARCH64 && file.is_little_endian(), "it is not a program for little-endian AArch64");
-    Ok(file)
 }
 
 /// Makes the image of a linked program, with its symbols, these inlined copies of functions, and this table of types.

@@ -59,13 +59,23 @@ pub struct Executable {
     pub handlers: Range<u64>,
 }
 
+/// Parses a linked program.
+pub fn parse_elf(bytes: &[u8]) -> Result<ElfFile64<'_>> {
+    let file =
+        ElfFile64::<Endianness>::parse(bytes).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
+    let machine = file.elf_header().e_machine(file.endian());
+    ensure!(machine == elf::EM_AARCH64 && file.is_little_endian(), "it is not a program for little-endian AArch64");
+    Ok(file)
+}
+
 impl Executable {
     /// Parses an ELF file.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let file =
-            ElfFile64::<Endianness>::parse(bytes).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
-        let machine = file.elf_header().e_machine(file.endian());
-        ensure!(machine == elf::EM_AARCH64 && file.is_little_endian(), "it is not a program for little-endian AArch64");
+        Self::read(&parse_elf(bytes)?)
+    }
+
+    /// Reads a parsed ELF file.
+    pub fn read(file: &ElfFile64<'_>) -> Result<Self> {
         let mut sections = BTreeMap::new();
         let mut executable = Vec::new();
         for section in file.sections() {

@@ -45,7 +45,7 @@ impl<'a> DebugInfo<'a> {
         let mut files = Files::default();
         let entries = Entries::read(section, &mut files)
             .map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
-        let executable = Executable::parse(file.data())?;
+        let executable = Executable::read(file)?;
         let (rows, prologues) = lines::read(section, &executable, &mut files)?;
         Ok(Some(Self { executable, entries, rows, prologues, files }))
     }

@@ -5,7 +5,7 @@ use std::{env, fs, process};
 use anyhow::Result;
 use kprobes_symbols::SymbolTable;
 
-use super::{Tables, contents, fill, fill_in, parse, with_tables};
+use super::{Tables, contents, fill, fill_in, parse_elf, with_tables};
 use crate::audit::Executable;
 
 const START: u64 = 0xffff_ffc0_0000_0000;
@@ -15,7 +15,7 @@ const FUNCTION: u8 = 2;
 const OBJECT: u8 = 1;
 
 fn image(program: &[u8]) -> Result<Vec<u8>> {
-    with_tables(&parse(program)?, &[], None)
+    with_tables(&parse_elf(program)?, &[], None)
 }
 
 /// Builds an ELF file from the parts that the tests vary.
@@ -304,7 +304,7 @@ fn a_function_ends_with_its_section_at_the_latest() {
 #[test]
 fn a_plain_image_is_what_is_in_memory() {
     let elf = ElfBuilder::new().elf();
-    let (plain, start) = contents(&parse(&elf).unwrap()).unwrap();
+    let (plain, start) = contents(&parse_elf(&elf).unwrap()).unwrap();
     assert_eq!((plain.len(), start), (0x2000, START));
     // In the header, only the length differs from that of an image with symbols.
     assert_eq!(plain[24..], image(&elf).unwrap()[24..0x2000]);
