@@ -133,10 +133,9 @@ impl Findings {
         let depths = Depths::of(executable, declarations, &graph);
         let mut violations = graph.violations.clone();
         violations.extend(depths.violations.iter().cloned());
-        let deepest = graph.roots.iter().copied().max_by_key(|&root| depths.get(root).bytes);
-        let path: Vec<u64> = deepest.map(|root| depths.path(root)).unwrap_or_default();
-        let path: Vec<String> = path.iter().map(|&at| executable.describe(at)).collect();
-        let bytes = deepest.map_or(0, |root| depths.get(root).bytes);
+        let deepest = depths.deepest_path(&graph);
+        let path: Vec<String> = deepest.iter().map(|&at| executable.describe(at)).collect();
+        let bytes = deepest.first().map_or(0, |&root| depths.get(root).bytes);
         let levels = declarations.nesting.unwrap_or(1);
         let needed = levels.saturating_mul(bytes);
         let mut stack =

@@ -86,8 +86,7 @@ fn remarks(node: &Node, deepest: i64) -> Vec<String> {
 /// Returns the graph in the language of Graphviz.
 pub fn dot(executable: &Executable, graph: &Graph, depths: &Depths) -> String {
     let mut text = String::from("digraph hit_path {\n    rankdir=LR;\n    node [shape=box];\n");
-    let deepest = graph.roots.iter().copied().max_by_key(|&root| depths.get(root).bytes);
-    let deepest: BTreeSet<u64> = deepest.map(|root| depths.path(root)).unwrap_or_default().into_iter().collect();
+    let deepest = depths.deepest_path(graph);
     for (&entry, node) in &graph.nodes {
         let name = executable.describe(entry).replace('\\', "\\\\").replace('"', "\\\"");
         let remarks = remarks(node, depths.get(entry).bytes).join(", ");

@@ -96,10 +96,11 @@ impl Depths {
         self.last.get(&entry).copied().unwrap_or_default()
     }
 
-    /// Returns the functions on the deepest path from `entry`, each once: functions that call each other lead to each
-    /// other.
-    pub fn path(&self, entry: u64) -> Vec<u64> {
-        let (mut path, mut next) = (Vec::new(), Some(entry));
+    /// Returns the functions on the deepest path, from its root on, each once: functions that call each other lead to
+    /// each other. There are none if there is no root.
+    pub fn deepest_path(&self, graph: &Graph) -> Vec<u64> {
+        let root = graph.roots.iter().copied().max_by_key(|&root| self.get(root).bytes);
+        let (mut path, mut next) = (Vec::new(), root);
         while let Some(at) = next.filter(|at| !path.contains(at)) {
             path.push(at);
             next = self.get(at).by;
