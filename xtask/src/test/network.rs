@@ -112,10 +112,12 @@ pub fn all(
     }
     setup::tools()?;
     fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
-    let machine = |name: &str| {
+    let trial = |name: &'static str, traits: &[Trait], makes: &dyn Fn(HostNetworks) -> Result<Dialogue, String>| {
         let captures = board.cards().iter().map(|card| directory.join(format!("{name}-{}.pcap", card.name)));
         let networks = HostNetworks { servers: Arc::default(), captures: captures.collect() };
-        Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), networks }
+        let subject = makes(networks.clone());
+        let machine = Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), networks };
+        Trial { name, demands: Demands::on(traits), machine, subject, is_patient: true }
     };
     // Packets arrive by interrupts, and tasks on all CPUs serve them.
     const SERVED: &[Trait] = &[Trait::Cpus, Trait::Interrupts];
@@ -129,9 +131,7 @@ pub fn all(
         ("full", clients::full, MISUSED),
     ];
     for (name, visit, traits) in visits {
-        let machine = machine(name);
-        let subject = Box::new(Visited::new(machine.networks.clone(), visit));
-        trials.push(Trial { name, demands: Demands::on(traits), machine, subject: Ok(subject), is_patient: true });
+        trials.push(trial(name, traits, &|networks| Ok(Box::new(Visited::new(networks, visit)))));
     }
     if !configuration.is_plain() {
         return Ok(trials);
@@ -141,43 +141,28 @@ pub fn all(
         ("one_liner", Traced::transmitted as fn(HostNetworks, &str) -> Result<Traced, String>, &[Trait::Cpus][..]),
         ("one_liner_received", Traced::received, &[]),
     ] {
-        let machine = machine(name);
-        let traced = command.clone().and_then(|command| makes(machine.networks.clone(), &command));
-        let subject = traced.map(|traced| Box::new(traced) as Dialogue);
-        trials.push(Trial { name, demands: Demands::on(traits), machine, subject, is_patient: true });
+        trials.push(trial(name, traits, &|networks| {
+            let traced = command.clone().and_then(|command| makes(networks, &command))?;
+            Ok(Box::new(traced))
+        }));
     }
-    let name = "control_flags";
-    let machine_of_flags = machine(name);
-    let subject: Dialogue = Box::new(Traced::controlled(machine_of_flags.networks.clone(), CONTROLS));
-    trials.push(Trial {
-        name,
-        demands: Demands::default(),
-        machine: machine_of_flags,
-        subject: Ok(subject),
-        is_patient: true,
-    });
+    trials.push(trial("control_flags", &[], &|networks| Ok(Box::new(Traced::controlled(networks, CONTROLS)))));
     for tool in TOOLS {
-        let machine = machine(tool.name);
-        let command = sessions::tool_command(&format!("trace tools/{}", tool.file()));
-        let subject = match command {
-            Ok(command) => Ok(Box::new(Traced::tool(machine.networks.clone(), command, tool.check)) as Dialogue),
-            Err(error) => Err(format!("{error:#}")),
-        };
-        trials.push(Trial { name: tool.name, demands: Demands::default(), machine, subject, is_patient: true });
+        trials.push(trial(tool.name, &[], &|networks| {
+            let command = sessions::tool_command(&format!("trace tools/{}", tool.file()));
+            let command = command.map_err(|error| format!("{error:#}"))?;
+            Ok(Box::new(Traced::tool(networks, command, tool.check)))
+        }));
     }
     if board.cpus(configuration) == CPUS {
-        let traced: fn(HostNetworks) -> Dialogue = |networks| Box::new(Traced::everything(networks, EVERYTHING));
-        let stopped: fn(HostNetworks) -> Dialogue = |networks| Box::new(Stopped::new(networks));
-        let mut add = |name, subject: &dyn Fn(HostNetworks) -> Dialogue| {
-            let machine = machine(name);
-            let subject = Ok(subject(machine.networks.clone()));
-            trials.push(Trial { name, demands: Demands::default(), machine, subject, is_patient: false });
-        };
-        add("every_function", &traced);
-        add("every_instruction", &stopped);
+        let mut busy = vec![
+            trial("every_function", &[], &|networks| Ok(Box::new(Traced::everything(networks, EVERYTHING)))),
+            trial("every_instruction", &[], &|networks| Ok(Box::new(Stopped::new(networks)))),
+        ];
         for tracer in &TRACERS {
-            add(tracer.name, &|networks| Box::new(Recorded::new(networks, tracer)));
+            busy.push(trial(tracer.name, &[], &|networks| Ok(Box::new(Recorded::new(networks, tracer)))));
         }
+        trials.extend(busy.into_iter().map(|trial| Trial { is_patient: false, ..trial }));
     }
     Ok(trials)
 }
