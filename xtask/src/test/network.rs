@@ -146,12 +146,14 @@ pub fn all(
             Ok(Box::new(traced))
         }));
     }
-    trials.push(trial("control_flags", &[], &|networks| Ok(Box::new(Traced::controlled(networks, CONTROLS)))));
+    trials.push(trial("control_flags", &[], &|networks| {
+        Ok(Box::new(Traced::new(networks, CONTROLS.into(), traced::controls)))
+    }));
     for tool in TOOLS {
         trials.push(trial(tool.name, &[], &|networks| {
             let command = sessions::tool_command(&format!("trace tools/{}", tool.file()));
             let command = command.map_err(|error| format!("{error:#}"))?;
-            Ok(Box::new(Traced::tool(networks, command, tool.check)))
+            Ok(Box::new(Traced::new(networks, command, tool.check)))
         }));
     }
     if board.cpus(configuration) == CPUS {

@@ -95,10 +95,11 @@ pub struct Traced {
 }
 
 impl Traced {
-    fn new(networks: HostNetworks, visit: Visit, command: String, check: Check) -> Self {
+    /// Creates a test of `command`, which traces a hundred fetches.
+    pub fn new(networks: HostNetworks, command: String, check: Check) -> Self {
         Self {
             networks,
-            visit,
+            visit: curl::a_hundred_times,
             command,
             is_console: false,
             check,
@@ -112,9 +113,7 @@ impl Traced {
 
     /// Creates a test of `command`, which counts the transmitted packets.
     pub fn transmitted(networks: HostNetworks, command: &str) -> Result<Self, String> {
-        Ok(Self::new(networks, curl::a_hundred_times, command.into(), |printed, captured| {
-            compare(printed, captured, true)
-        }))
+        Ok(Self::new(networks, command.into(), |printed, captured| compare(printed, captured, true)))
     }
 
     /// Creates a test of `command` changed to count the received packets.
@@ -123,23 +122,13 @@ impl Traced {
             return Err(format!("`{command}` does not trace {TRANSMIT}"));
         }
         let command = command.replace(TRANSMIT, RECEIVE);
-        Ok(Self::new(networks, curl::a_hundred_times, command, |printed, captured| compare(printed, captured, false)))
-    }
-
-    /// Creates a test of `command`, which counts the segments of sockets by their control flags.
-    pub fn controlled(networks: HostNetworks, command: &str) -> Self {
-        Self::new(networks, curl::a_hundred_times, command.into(), controls)
-    }
-
-    /// Creates a test of `command`, which runs a program of `tools/`.
-    pub fn tool(networks: HostNetworks, command: String, check: Check) -> Self {
-        Self::new(networks, curl::a_hundred_times, command, check)
+        Ok(Self::new(networks, command, |printed, captured| compare(printed, captured, false)))
     }
 
     /// Creates a test of `program`, which counts by function while other commands are typed.
     pub fn everything(networks: HostNetworks, program: &str) -> Self {
         let command = format!("trace '{program}' -c {CONSOLE}");
-        Self { is_console: true, ..Self::new(networks, curl::for_some_time, command, calls) }
+        Self { visit: curl::for_some_time, is_console: true, ..Self::new(networks, command, calls) }
     }
 
     /// Called at a prompt: checks the reply and decides what to type.
@@ -313,7 +302,7 @@ fn equals(printed: &Printed, expected: &Numbers) -> Result<(), String> {
 
 /// Checks that sockets were given the captured segments, by their control flags: every connection begins once. Some of
 /// the other segments are for a connection that has ended, and are given to no socket.
-fn controls(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
+pub fn controls(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
     if let Some(loss) = printed.losses.first() {
         return Err(format!("something was lost: {loss}"));
     }
