@@ -233,8 +233,7 @@ fn detached(fixture: &Fixture) -> Result<Outcome> {
     for _ in 0..2 {
         let target = find()?;
         let mut remote = Remote::start(&target, fixture.seconds)?;
-        let left = remote.ask("list")?;
-        ensure!(left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs")), "{left:?}");
+        no_probe_is_left(&mut remote)?;
         let sizes = remote.ask("cat buffer_size_kb")?;
         ensure!(sizes == ["512"], "the rings have {sizes:?} KiB");
         let settings = Settings::of(&mut remote)?;
@@ -414,6 +413,13 @@ fn line(fixture: &Fixture) -> Result<Outcome> {
         ensure!(report.status.success() && events > 0, "trace-cmd reads {events} events: {}", report.status);
     }
     Ok(Outcome::Passed)
+}
+
+/// Checks that nothing is probed any more.
+pub fn no_probe_is_left(remote: &mut Remote) -> Result<()> {
+    let left = remote.ask("list")?;
+    ensure!(left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs")), "{left:?}");
+    Ok(())
 }
 
 /// Opens the port of a machine that runs already.

@@ -18,6 +18,7 @@ use ratatui::{
 };
 
 use super::{
+    attach::no_probe_is_left,
     pool::BuildContext,
     pty::Pty,
     report::Outcome,
@@ -90,9 +91,7 @@ fn watch(remote: &mut Remote, workload: &str, steps: &[AwaitedScreen], seconds: 
     })?;
     ensure!(end == End::Quit && steps.next().is_none(), "{end:?}");
     top.end(remote, false)?;
-    let left = remote.ask("list")?;
-    ensure!(left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs")), "{left:?}");
-    Ok(())
+    no_probe_is_left(remote)
 }
 
 /// How a view is ended.

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{EVENT, Fixture, PROGRAM, Running, WORKLOAD, open};
+use super::{EVENT, Fixture, PROGRAM, Running, WORKLOAD, no_probe_is_left, open};
 use crate::{boot::Target, remote::Remote, setup, test::report::Outcome};
 
 /// Each command takes its probes away, says what has ended it, and has the exit status of that signal.
@@ -38,9 +38,7 @@ pub(super) fn ended(fixture: &Fixture) -> Result<Outcome> {
             ensure!(command != "record" || !notes.contains("missing"), "{notes}");
             let target = Target::Connected { connection: open(&cable.port)?, kernel: None };
             let mut remote = Remote::start(&target, fixture.seconds)?;
-            let left = remote.ask("list")?;
-            let is_clean = left.iter().any(|line| line.starts_with("memory: 0 instructions, 0 slots and 0 stubs"));
-            ensure!(is_clean, "{command} has left after {name}: {left:?}");
+            no_probe_is_left(&mut remote).with_context(|| format!("{command} has left probes after {name}"))?;
             let events = remote.ask("cat available_events")?;
             ensure!(!events.iter().any(|event| event.ends_with(":blocks")), "{command} has left an event: {events:?}");
             remote.leave(None);
