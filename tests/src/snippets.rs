@@ -2,10 +2,10 @@
 //! probes come and go. A usual run makes half or a third of the rounds of a thorough one in the tests where probes come
 //! and go.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use core::hint::black_box;
-use core::marker::PhantomData;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -79,35 +79,21 @@ fn count() -> Vec<Step> {
     steps
 }
 
-/// A probe with a snippet on a function, at its entry or at its return.
-enum Counting<'a> {
-    Entry(Kprobe, PhantomData<&'a Insertion>),
-    Return(Kretprobe, PhantomData<&'a Insertion>),
-}
+/// A probe with a snippet on a function, at its entry or at its return. It borrows its insertion.
+type Counting<'a> = Box<dyn Deref<Target = Registration> + 'a>;
 
 fn at_entry(function: usize, insertion: &Insertion) -> Counting<'_> {
     // SAFETY: the borrow keeps the insertion in place until the probe is dropped, and each test drops its snippets
     // after its probes.
     let probe = unsafe { Kprobe::at(function).arguments(handle).snippet(insertion) };
-    Counting::Entry(probe.register().unwrap(), PhantomData)
+    Box::new(probe.register().unwrap())
 }
 
 fn at_return(function: usize, insertion: &Insertion) -> Counting<'_> {
     // SAFETY: the borrow keeps the insertion in place until the probe is dropped, and each test drops its snippets
     // after its probes.
     let probe = unsafe { Kretprobe::at(function).handler(handle_return).snippet(insertion) };
-    Counting::Return(probe.register().unwrap(), PhantomData)
-}
-
-impl Deref for Counting<'_> {
-    type Target = Registration;
-
-    fn deref(&self) -> &Registration {
-        match self {
-            Self::Entry(probe, _) => probe,
-            Self::Return(probe, _) => probe,
-        }
-    }
+    Box::new(probe.register().unwrap())
 }
 
 /// Both positions.
