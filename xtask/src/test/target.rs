@@ -221,17 +221,14 @@ impl<'a> Targets<'a> {
         let named = &self.configurations[index];
         let (arguments, patience) = (named.arguments(image)?, self.patience(named));
         let of_one_cpu = named.arguments_with(&Overrides::cpus(1, None), image)?;
+        let console = |name: &str, demands: &Demands, reboots: bool, subject: Result<_, String>| {
+            let load = self.load(named, demands);
+            let machine = if load == Load::OneCpu { of_one_cpu.clone() } else { arguments.clone() };
+            let machine = if reboots { board::with_reboot(machine) } else { machine };
+            let (name, subject) = (format!("console::{name}"), subject.map(Dialogue::Other));
+            Candidate::talk(index, name, demands.clone(), machine, subject, patience).with(load)
+        };
         let mut candidates = Vec::new();
-        let machine_for = |demands: &Demands| match self.load(named, demands) {
-            load @ Load::OneCpu => (of_one_cpu.clone(), load),
-            load => (arguments.clone(), load),
-        };
-        let mut console = |name: &str, demands: &Demands, subject: Result<_, String>| {
-            let (name, (machine, load)) = (format!("console::{name}"), machine_for(demands));
-            let subject = subject.map(Dialogue::Other);
-            candidates.push(Candidate::talk(index, name, demands.clone(), machine, subject, patience).with(load));
-        };
-        let mut others = Vec::new();
         let profile = workspace::other_profile();
         let cpus = named.traits.cpus;
         let plain = named.board.cpus(named.board.configuration(BASE)?);
@@ -240,27 +237,21 @@ impl<'a> Targets<'a> {
             let of_other_profile = of_other_profile
                 .map(|profile| format!("it is for images of the default profile, but {profile} is set"));
             let lacking = session.demands.lacking(&named.traits).map(|need| format!("no {need}"));
-            match of_other_profile.or(lacking) {
+            candidates.push(match of_other_profile.or(lacking) {
                 Some(reason) => {
                     let name = format!("console::{}", session.name);
                     let skipped = move || Ok(Outcome::Skipped(reason));
-                    others.push(Candidate::new(index, name, session.demands.clone(), skipped));
+                    Candidate::new(index, name, session.demands.clone(), skipped)
                 }
-                None => console(&session.name, &session.demands, session.subject()),
-            }
+                None => console(&session.name, &session.demands, false, session.subject()),
+            });
         }
-        console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage(self.is_thorough));
-        console("keys", &Demands::default(), Ok(Box::new(Keys::default())));
-        for (name, demands, subject) in [
-            ("reboot", Demands::on(&[Trait::Board, Trait::Cpus]), sessions::special("reboot")),
-            ("blanks", Demands::default(), sessions::blanks(self.is_thorough)),
-        ] {
-            let (name, subject) = (format!("console::{name}"), subject.map(Dialogue::Other));
-            let (machine, load) = machine_for(&demands);
-            let machine = board::with_reboot(machine);
-            candidates.push(Candidate::talk(index, name, demands, machine, subject, patience).with(load));
-        }
-        candidates.extend(others);
+        candidates.extend([
+            console("garbage", &Demands::on(&[Trait::Board]), false, sessions::garbage(self.is_thorough)),
+            console("keys", &Demands::default(), false, Ok(Box::new(Keys::default()))),
+            console("reboot", &Demands::on(&[Trait::Board, Trait::Cpus]), true, sessions::special("reboot")),
+            console("blanks", &Demands::default(), true, sessions::blanks(self.is_thorough)),
+        ]);
         for boot in boot::all(named.board, named.configuration, elf, image)? {
             let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Dialogue::Other));
             candidates.push(Candidate::talk(index, name, boot.demands, boot.arguments, subject, patience));
