@@ -176,9 +176,10 @@ test!(
     }
 );
 
+/// Calls itself until the stack is full.
 #[inline(never)]
 #[expect(unconditional_recursion, reason = "the test shows how the recursion is reported")]
-fn grow(depth: u64) -> u64 {
+pub fn grow(depth: u64) -> u64 {
     // The array is not copied, because a copy may be a call of another function, which would overflow the stack instead
     // of this one.
     let room = MaybeUninit::<[u64; 64]>::uninit();

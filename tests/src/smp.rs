@@ -16,6 +16,7 @@ use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{machine, smp, task, time};
 
+use crate::machine::grow;
 use crate::{fixture, test};
 
 static TURNS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
@@ -361,16 +362,9 @@ test!(
     }
 );
 
-#[inline(never)]
-#[expect(unconditional_recursion, reason = "the test shows how the recursion is reported")]
-fn grow(depth: u64) -> u64 {
-    let room = black_box([depth; 64]);
-    black_box(grow(depth + 1)) + room[depth as usize % 64]
-}
-
 test!(
     depends(cpus),
-    stops "stack overflow at tests::smp::grow+",
+    stops "stack overflow at tests::machine::grow+",
     fn every_cpu_has_its_emergency_stack() {
         let last = smp::running().last().unwrap();
         task::spawn_on(last, "grows", || _ = black_box(grow(0))).join();
