@@ -28,6 +28,7 @@ use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
 use runtime::{memory, smp, task};
 
+use crate::smp::start_on_each_cpu;
 use crate::{entry, test};
 
 /// The number of calls on each CPU. Each call is recorded twice.
@@ -111,15 +112,11 @@ test!(
         define(&mut events, &format!("p:call {address:#x} number=%x0 complement=%x1"));
         define(&mut events, &format!("r:back {address:#x} ret=$retval low=$arg1:u16 task=$comm"));
         events.set_enabled(None, None, true).expect("probes can be armed");
-        let callers: Vec<JoinHandle> = smp::running()
-            .map(|cpu| {
-                task::spawn_on(cpu, "caller", || {
-                    for number in 0..CALLS {
-                        black_box(target(number, !number));
-                    }
-                })
-            })
-            .collect();
+        let callers = start_on_each_cpu("caller", || {
+            for number in 0..CALLS {
+                black_box(target(number, !number));
+            }
+        });
         let mut progress = [Progress::default(); MAX_CPUS];
         let is_done = |events: &Events<Probe>| {
             let calls = CALLS * callers.len() as u64;

@@ -12,6 +12,7 @@ use runtime::sync::IrqLock;
 use runtime::{smp, task};
 
 use crate::fixture;
+use crate::smp::start_on_each_cpu;
 use crate::test;
 
 /// An allocation whose bytes are all equal.
@@ -113,16 +114,12 @@ test!(
             SUM.fetch_add(1, Relaxed);
         }
         let run = || {
-            let tasks: Vec<_> = (0..smp::running().count())
-                .map(|cpu| {
-                    task::spawn_on(cpu, "stacks", || {
-                        for _ in 0..ROUNDS {
-                            let children = [(); 3].map(|()| task::spawn("stack", touch));
-                            children.into_iter().for_each(task::JoinHandle::join);
-                        }
-                    })
-                })
-                .collect();
+            let tasks = start_on_each_cpu("stacks", || {
+                for _ in 0..ROUNDS {
+                    let children = [(); 3].map(|()| task::spawn("stack", touch));
+                    children.into_iter().for_each(task::JoinHandle::join);
+                }
+            });
             tasks.into_iter().for_each(task::JoinHandle::join);
         };
         run();

@@ -12,14 +12,14 @@ mod watched;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 use core::arch::naked_asm;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kprobes_console::program::{ProgramRefusal, RunningProgram};
 use runtime::task::JoinHandle;
-use runtime::{smp, task};
+
+use crate::smp::start_on_each_cpu;
 
 /// Starts a valid program.
 fn start(text: &str) -> RunningProgram {
@@ -88,13 +88,9 @@ extern "C" fn target(number: u64, pointer: *const u8) -> u64 {
 
 /// Calls [`target`] with the numbers from 0 to `calls`, exclusive, on all CPUs at once. Returns the number of CPUs.
 fn call_on_all_cpus(calls: u64) -> u64 {
-    let callers: Vec<JoinHandle> = smp::running()
-        .map(|cpu| {
-            task::spawn_on(cpu, "caller", move || {
-                (0..calls).for_each(|number| _ = black_box(target(black_box(number), core::ptr::null())));
-            })
-        })
-        .collect();
+    let callers = start_on_each_cpu("caller", move || {
+        (0..calls).for_each(|number| _ = black_box(target(black_box(number), core::ptr::null())));
+    });
     let cpus = callers.len() as u64;
     callers.into_iter().for_each(JoinHandle::join);
     cpus

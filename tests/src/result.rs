@@ -13,6 +13,7 @@ use runtime::{backtrace, smp, task};
 
 use crate::entry::mode_at;
 use crate::random::lose_registers;
+use crate::smp::start_on_each_cpu;
 use crate::{fixture, is_thorough, test};
 
 core::arch::global_asm!(
@@ -211,14 +212,10 @@ test!(
             add_value(returned);
             assert!(IS_REGISTERED[returned.data()].load(Relaxed), "called after its probe was unregistered");
         }
-        let callers: Vec<_> = smp::running()
-            .map(|cpu| {
-                task::spawn_on(cpu, "caller", || {
-                    let numbers = (0..).take_while(|_| !IS_OVER.load(Relaxed));
-                    numbers.for_each(|number| assert_eq!(result_add(number), number + 1));
-                })
-            })
-            .collect();
+        let callers = start_on_each_cpu("caller", || {
+            let numbers = (0..).take_while(|_| !IS_OVER.load(Relaxed));
+            numbers.for_each(|number| assert_eq!(result_add(number), number + 1));
+        });
         let mut hits = 0;
         let rounds = if is_thorough() { ROUNDS } else { ROUNDS / 5 };
         for (round, is_registered) in IS_REGISTERED.iter().enumerate().take(rounds) {

@@ -69,6 +69,11 @@ pub fn on_each_cpu(f: impl FnOnce() + Copy + Send + 'static) {
     }
 }
 
+/// Starts a task on each CPU that calls `f`.
+pub fn start_on_each_cpu(name: &str, f: impl FnOnce() + Copy + Send + 'static) -> Vec<JoinHandle> {
+    smp::running().map(|cpu| task::spawn_on(cpu, name, f)).collect()
+}
+
 /// Returns the sum of what `f` returns on each CPU.
 pub fn sum_over_cpus(f: fn() -> u64) -> u64 {
     static SUM: AtomicU64 = AtomicU64::new(0);
@@ -137,19 +142,15 @@ test!(
     fn several_tasks_call_for_rendezvous_in_turn() {
         static IS_HELD: AtomicBool = AtomicBool::new(false);
         static CALLS: AtomicU64 = AtomicU64::new(0);
-        let callers: Vec<_> = smp::running()
-            .map(|cpu| {
-                task::spawn_on(cpu, "caller", || {
-                    for _ in 0..times(50) {
-                        smp::hold_cpus(&mut || {
-                            assert!(!IS_HELD.swap(true, Relaxed));
-                            CALLS.fetch_add(1, Relaxed);
-                            IS_HELD.store(false, Relaxed);
-                        });
-                    }
-                })
-            })
-            .collect();
+        let callers = start_on_each_cpu("caller", || {
+            for _ in 0..times(50) {
+                smp::hold_cpus(&mut || {
+                    assert!(!IS_HELD.swap(true, Relaxed));
+                    CALLS.fetch_add(1, Relaxed);
+                    IS_HELD.store(false, Relaxed);
+                });
+            }
+        });
         let count = callers.len() as u64;
         callers.into_iter().for_each(JoinHandle::join);
         assert_eq!(CALLS.load(Relaxed), times(50) * count);

@@ -16,9 +16,10 @@ use kprobes_console::program::RunningProgram;
 use kprobes_console::{symbol, tracing};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::Events;
-use runtime::{smp, task};
+use runtime::task;
 
 use crate::events::trace_of;
+use crate::smp::start_on_each_cpu;
 use crate::test;
 
 aarch64_kprobes::event! {
@@ -113,8 +114,7 @@ test!(
         assert_eq!(add(5, -2), 3);
         assert_eq!((EVALUATED.load(Relaxed), LEFT.load(Relaxed), probe.hits()), (1, 6, 1));
         // Every CPU executes the branch.
-        let callers: Vec<_> =
-            smp::running().map(|cpu| task::spawn_on(cpu, "caller", || assert_eq!(add(1, 1), 2))).collect();
+        let callers = start_on_each_cpu("caller", || assert_eq!(add(1, 1), 2));
         let cpus = callers.len() as u64;
         callers.into_iter().for_each(task::JoinHandle::join);
         assert_eq!((LEFT.load(Relaxed), probe.hits()), (6 + 4 * cpus, 1 + cpus));

@@ -15,9 +15,10 @@ use kprobes_trace::tracer::{Graph, PARENT, Recording, STACK, Traced, Tracer};
 use runtime::per_cpu::MAX_CPUS;
 use runtime::task::JoinHandle;
 use runtime::workload::{self, Workload};
-use runtime::{println, smp, task};
+use runtime::{println, task};
 
 use crate::events::trace_of;
+use crate::smp::start_on_each_cpu;
 use crate::test;
 
 #[inline(never)]
@@ -250,16 +251,12 @@ test!(
         rings.clear();
         traced.set_enabled(true).expect("there is memory");
         // Tasks that start and end meanwhile.
-        let others: Vec<JoinHandle> = smp::running()
-            .map(|cpu| {
-                task::spawn_on(cpu, "other", || {
-                    for depth in 0..20 {
-                        assert_eq!(recurse(depth), depth + 1);
-                        task::yield_now();
-                    }
-                })
-            })
-            .collect();
+        let others = start_on_each_cpu("other", || {
+            for depth in 0..20 {
+                assert_eq!(recurse(depth), depth + 1);
+                task::yield_now();
+            }
+        });
         for workload in ["sha256", "deflate"] {
             let workload: &'static Workload = workload::find(workload).expect("there is such a workload");
             let report = workload::run(workload, 4, 8, || false).unwrap();
