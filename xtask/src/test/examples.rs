@@ -85,6 +85,8 @@ const EXAMPLES: [Example; 3] = [
 const VIRT: QemuMachine = QemuMachine { machine: "virt", core: "max", cpus: 1 };
 /// A machine whose core has neither.
 const WITHOUT_LSE: QemuMachine = QemuMachine { core: "cortex-a72", ..VIRT };
+/// A machine that starts at EL2.
+const EL2: QemuMachine = QemuMachine { machine: "virt,virtualization=on", ..VIRT };
 /// The machine for the feature `raspi3b`. It has all its CPUs.
 const RASPI3B: QemuMachine = QemuMachine { machine: "raspi3b", core: "cortex-a53", cpus: 4 };
 /// The time limit, far more than an example takes.

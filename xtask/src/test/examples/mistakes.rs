@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::{
-    QemuMachine, VIRT,
+    EL2, QemuMachine, VIRT,
     derived::{File, Package, Replacement},
     pages, run,
 };
@@ -291,7 +291,6 @@ mod second {
 }
 "#;
 
-const EL2: QemuMachine = QemuMachine { machine: "virt,virtualization=on", ..VIRT };
 const AS_HOST: Replacement<'_> = pages::AT_EL2[0];
 const BY_SMC: Replacement<'_> = pages::AT_EL2[1];
 

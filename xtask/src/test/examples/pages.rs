@@ -2,7 +2,7 @@
 //! those of 4 KiB; and at EL2, with the Virtualization Host Extensions. Each prints what the example prints.
 
 use super::{
-    QemuMachine, VIRT, WITHOUT_LSE,
+    EL2, QemuMachine, VIRT, WITHOUT_LSE,
     derived::{File, Package, Replacement},
     prints,
 };
@@ -33,12 +33,7 @@ const VARIANTS: [Variant; 4] = [
     Variant { name: "pages_of_16_kib", granule: SMALLEST, is_at_el2: false, machine: VIRT },
     Variant { name: "pages_of_64_kib", granule: LARGEST, is_at_el2: false, machine: VIRT },
     Variant { name: "pages_of_64_kib_without_lse", granule: LARGEST, is_at_el2: false, machine: WITHOUT_LSE },
-    Variant {
-        name: "el2_with_vhe",
-        granule: LARGEST,
-        is_at_el2: true,
-        machine: QemuMachine { machine: "virt,virtualization=on", ..VIRT },
-    },
+    Variant { name: "el2_with_vhe", granule: LARGEST, is_at_el2: true, machine: EL2 },
 ];
 
 /// The changes that give the example pages.
