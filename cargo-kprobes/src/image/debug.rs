@@ -13,6 +13,7 @@ use kprobes_types::LineRow;
 use object::{CompressionFormat, Object, ObjectSection, read::elf::ElfFile64};
 
 use crate::audit::Executable;
+pub use bytes::load;
 pub use entries::{Entries, Index, NESTED_MAX};
 pub use lines::Files;
 pub use location::{Location, Piece};
@@ -42,11 +43,11 @@ impl<'a> DebugInfo<'a> {
             info.is_none_or(|info| info.format == CompressionFormat::None),
             "its debugging information is compressed: link without --compress-debug-sections"
         );
-        let mut files = Files::default();
-        let entries = Entries::read(section, &mut files)
+        let (dwarf, mut files) = (load(section), Files::default());
+        let entries = Entries::read(&dwarf, &mut files)
             .map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
         let executable = Executable::read(file)?;
-        let (rows, prologues) = lines::read(section, &executable, &mut files)?;
+        let (rows, prologues) = lines::read(&dwarf, &executable, &mut files)?;
         Ok(Some(Self { executable, entries, rows, prologues, files }))
     }
 }

@@ -3,10 +3,7 @@
 
 use std::{iter, ops};
 
-use gimli::{
-    AttributeValue, DebuggingInformationEntry, DwTag, Dwarf, EndianSlice, Expression, LittleEndian, Operation,
-    SectionId, Unit,
-};
+use gimli::{AttributeValue, DebuggingInformationEntry, DwTag, Dwarf, Expression, Operation, Unit};
 
 use kprobes_types::VTABLE_SIZE;
 
@@ -123,18 +120,14 @@ fn is_qualifier(tag: DwTag) -> bool {
 }
 
 impl<'a> Entries<'a> {
-    /// Reads the entries, and adds the files of declarations to `files`. `contents` returns the contents of a section
-    /// by its name.
-    pub fn read(contents: impl Fn(&str) -> &'a [u8], files: &mut Files) -> gimli::Result<Self> {
-        let section =
-            |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };
-        let dwarf = Dwarf::load(section)?;
+    /// Reads the entries, and adds the files of declarations to `files`.
+    pub fn read(dwarf: &Dwarf<Bytes<'a>>, files: &mut Files) -> gimli::Result<Self> {
         let unknown = DebugEntry { name: Some(b"unknown type"), ..DebugEntry::default() };
         let mut entries = Self { all: vec![unknown], offsets: vec![UNKNOWN_OFFSET], inlined: Vec::new() };
         let mut headers = dwarf.units();
         while let Some(header) = headers.next()? {
             let unit = dwarf.unit(header)?;
-            entries.read_unit(&dwarf, &unit, files)?;
+            entries.read_unit(dwarf, &unit, files)?;
         }
         entries.inlined = merged(entries.inlined);
         Ok(entries)

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Result, anyhow};
-use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, Unit};
+use gimli::{Dwarf, Unit};
 use kprobes_types::LineRow;
 
 use super::bytes::Bytes;
@@ -34,15 +34,15 @@ struct Sequence {
 }
 
 /// Reads the lines of `executable`, in ascending order of address, and adds their files to `files`. Also returns the
-/// addresses at which prologues have ended. `section` returns the debugging information.
-pub fn read<'a>(
-    section: impl Fn(&str) -> &'a [u8],
+/// addresses at which prologues have ended.
+pub fn read(
+    dwarf: &Dwarf<Bytes<'_>>,
     executable: &Executable,
     files: &mut Files,
 ) -> Result<(Vec<LineRow>, BTreeSet<u64>)> {
     let (mut sequences, mut prologues) = (Vec::new(), BTreeSet::new());
     files
-        .read(section, executable, &mut sequences, &mut prologues)
+        .read(dwarf, executable, &mut sequences, &mut prologues)
         .map_err(|error| anyhow!("its line tables are not valid: {error}"))?;
     sequences.sort_by_key(|sequence| sequence.rows.first().map_or(0, |row| row.address));
     let (mut rows, mut end) = (Vec::new(), 0);
@@ -78,15 +78,13 @@ fn push(rows: &mut Vec<LineRow>, sequence: Sequence, is_function: impl Fn(u64) -
 }
 
 impl Files {
-    fn read<'a>(
+    fn read(
         &mut self,
-        section: impl Fn(&str) -> &'a [u8],
+        dwarf: &Dwarf<Bytes<'_>>,
         executable: &Executable,
         sequences: &mut Vec<Sequence>,
         prologues: &mut BTreeSet<u64>,
     ) -> gimli::Result<()> {
-        let load = |id: SectionId| Ok::<_, gimli::Error>(EndianSlice::new(section(id.name()), LittleEndian));
-        let dwarf = Dwarf::load(load)?;
         let mut headers = dwarf.units();
         while let Some(header) = headers.next()? {
             let unit = dwarf.unit(header)?;
@@ -109,7 +107,7 @@ impl Files {
                 if row.prologue_end() {
                     prologues.insert(address);
                 }
-                let file = self.number(&mut numbers, &dwarf, &unit, header, row.file_index())?;
+                let file = self.number(&mut numbers, dwarf, &unit, header, row.file_index())?;
                 let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
                 let (file, is_statement) = if line == 0 { (0, false) } else { (file, row.is_stmt()) };
                 rows.push(LineRow { address, file, line, is_statement });

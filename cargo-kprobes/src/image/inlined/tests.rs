@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::debug::{Entries, Files};
+use super::super::debug::{Entries, Files, load};
 use super::Names;
 
 const START: u64 = 0xffff_ffc0_0000_1000;
@@ -59,7 +59,7 @@ fn entries<'a>(information: &'a [u8], ranges: &'a [u8]) -> gimli::Result<Entries
         ".debug_ranges" => ranges,
         _ => &[],
     };
-    Entries::read(section, &mut Files::default())
+    Entries::read(&load(section), &mut Files::default())
 }
 
 #[test]

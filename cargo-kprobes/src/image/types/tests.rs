@@ -6,7 +6,7 @@ use std::ops::Range;
 use kprobes_types::write::{Contents, CopyVariable, InlinedCopy, Type};
 use kprobes_types::{LineRow, Source, TypeKind, Unknown, ValuePart, ValuePlace, hash};
 
-use super::super::debug::{Entries, Files};
+use super::super::debug::{Entries, Files, load};
 
 const START: u64 = 0xffff_ffc0_0000_1000;
 
@@ -78,7 +78,7 @@ impl Unit {
             ".debug_abbrev" => ABBREVIATIONS,
             _ => nothing,
         };
-        let entries = Entries::read(section, &mut Files::default()).unwrap();
+        let entries = Entries::read(&load(section), &mut Files::default()).unwrap();
         super::functions(&entries, &|start| (start == START).then_some(START..START + 0x80), &BTreeSet::new())
     }
 }
