@@ -133,3 +133,29 @@ pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Vec, put, take};
+
+    #[test]
+    fn numbers_come_back_and_no_larger_ones() {
+        for number in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            put(&mut bytes, number);
+            for length in 0..bytes.len() {
+                assert_eq!(take(&mut &bytes[..length]), None, "{length} bytes of {number:#x}");
+            }
+            bytes.push(5);
+            let mut rest = &bytes[..];
+            assert_eq!(take(&mut rest), Some(number));
+            assert_eq!(rest, [5]);
+        }
+        // 2⁶⁴, and a number of 11 bytes.
+        for mut too_large in [[0x80; 10], [0xff; 10]] {
+            assert_eq!(take(&mut &too_large[..]), None);
+            too_large[9] = 2;
+            assert_eq!(take(&mut &too_large[..]), None);
+        }
+    }
+}
