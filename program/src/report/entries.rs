@@ -47,16 +47,11 @@ pub(super) fn is_signed(aggregate: Aggregate) -> bool {
 }
 
 impl Reporter<'_> {
-    /// Writes the `top` greatest entries of a map, or all if `top` is 0, with numbers divided by `divisor`.
+    /// Writes the `top` greatest entries of a map, or all if `top` is 0, with numbers divided by `divisor`. If there is
+    /// no memory to read the map, says so instead.
     pub(super) fn map(&self, number: usize, top: u64, divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let Some(of) = self.program.code.maps.get(number) else { return Ok(()) };
-        let mut entries = self.entries(number, of)?;
-        match of.value {
-            MapValue::Aggregate(_) | MapValue::Value(Type::Integer { .. } | Type::Pointer { .. }) => {
-                entries.sort_by_number(|value| order(of.value, value))?;
-            }
-            MapValue::Value(_) => entries.sort_by_key(|one, other| self.compare(&of.keys, one, other)),
-        }
+        let Ok(entries) = self.sorted(number, of) else { return self.unread(of, out) };
         let all = entries.iter().len();
         let shown = if top == 0 { all } else { usize::try_from(top).unwrap_or(usize::MAX) };
         if self.format == OutputFormat::Json {
@@ -68,6 +63,24 @@ impl Reporter<'_> {
             out.write_char('\n')?;
         }
         Ok(())
+    }
+
+    /// Returns the entries of map `number` in the order in which they are written.
+    fn sorted(&self, number: usize, of: &Map) -> Result<Entries, OutOfMemory> {
+        let mut entries = self.entries(number, of)?;
+        match of.value {
+            MapValue::Aggregate(_) | MapValue::Value(Type::Integer { .. } | Type::Pointer { .. }) => {
+                entries.sort_by_number(|value| order(of.value, value))?;
+            }
+            MapValue::Value(_) => entries.sort_by_key(|one, other| self.compare(&of.keys, one, other)),
+        }
+        Ok(entries)
+    }
+
+    /// Writes that there was no memory to read a map.
+    fn unread(&self, of: &Map, out: &mut dyn Write) -> fmt::Result {
+        let sentence = fallible::format(format_args!("@{}: not printed: there was not enough memory", of.name))?;
+        self.format.write_failure(&sentence, out)
     }
 
     /// Compares two keys of these parts: signed numbers by their sign, strings and bytes by their bytes, and values of
@@ -136,11 +149,12 @@ impl Reporter<'_> {
         }
     }
 
-    /// Writes the aggregation for a key of map `number`, if it is more than a single number, as one entry.
+    /// Writes the aggregation for a key of map `number`, if it is more than a single number, as one entry. If there is
+    /// no memory to read the map, says so instead.
     pub(super) fn collected(&self, number: usize, of: &Map, key: &[u64], out: &mut dyn Write) -> fmt::Result {
         let mut wanted = fallible::collect(key.iter().copied())?;
         self.unify(&of.keys, &mut wanted);
-        let entries = self.entries(number, of)?;
+        let Ok(entries) = self.entries(number, of) else { return self.unread(of, out) };
         let found = entries.iter().find(|(key, _)| **key == wanted);
         let nothing = fallible::collect((0..of.value.words()).map(|_| 0))?;
         let value = found.map_or(nothing.as_slice(), |(_, value)| value);

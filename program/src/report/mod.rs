@@ -1,7 +1,8 @@
 //! Writes the output and the maps of a program, as text in bpftrace's layout or as JSON in bpftrace's form.
 //!
-//! This code runs in a task: it allocates, and its time is not bounded. Without memory it returns the error of a
-//! writer, after the output that it has written so far.
+//! This code runs in a task: it allocates, and its time is not bounded. If there is no memory to read a map, a line
+//! names the map in its place. If there is none for anything else, it returns the error of a writer, after the output
+//! that it has written so far.
 
 mod debug;
 mod entries;
@@ -135,7 +136,8 @@ pub fn drain(
 }
 
 /// Writes all maps that have entries, in the order of their names, as at the end of a program. Maps are read within
-/// calls of `masked`. After the maps, writes a line for each kind of loss and failure.
+/// calls of `masked`. Instead of a map that there is no memory to read, writes a line that names it. After the maps,
+/// writes a line for each kind of loss and failure.
 ///
 /// # Errors
 ///

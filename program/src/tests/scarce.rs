@@ -4,7 +4,7 @@
 use std::string::String;
 
 use fallible::Text;
-use fallible::failing::{each_allocation, with_memory};
+use fallible::failing::{each_allocation, with_bytes, with_memory};
 use kprobes_vm::maps::{Limits, LoadError, Store};
 
 use super::machine::{Bed, SimulatedImage, Task, masked};
@@ -113,6 +113,40 @@ fn a_report_is_whole_or_an_error() {
             });
             let all = drain(&program, &bed.store, &SimulatedImage, &masked, format, &mut out);
             assert!(all.is_ok() && (outcome.is_err() || expected.starts_with(&out.0)), "{text}: {}", out.0);
+        }
+    }
+}
+
+/// A map that there is no memory to read is named in its place, and the other output is written.
+#[test]
+fn a_map_that_cannot_be_read_is_named() {
+    let sentence = "@x: not printed: there was not enough memory";
+    for (value, query) in
+        tried([("1", ""), ("count()", "print(@x); clear(@x);"), ("stats(1)", "print(@x[1]); clear(@x);")])
+    {
+        let program = std::format!("kprobe:f {{ @x[arg0] = {value}; @y = 7; }} kprobe:g {{ {query} }}");
+        for (format, expected) in [
+            (OutputFormat::Text, std::format!("{sentence}\n@y: 7\n")),
+            (
+                OutputFormat::Json,
+                std::format!(
+                    "{{\"type\": \"runtime_error\", \"msg\": \"{sentence}\"}}\n\
+                     {{\"type\": \"map\", \"data\": {{\"@y\": 7}}}}\n"
+                ),
+            ),
+        ] {
+            let bed = Bed { format, ..Bed::new(&program) };
+            for key in 0..24 {
+                bed.hit(0, &Task::with(&[key]));
+            }
+            bed.hit(1, &Task::with(&[]));
+            let mut out = Text(String::with_capacity(1 << 10));
+            // Enough for everything but the entries of `@x`.
+            let outcome = with_bytes(512, || {
+                drain(&bed.program, &bed.store, &SimulatedImage, &masked, format, &mut out)?;
+                write_maps(&bed.program, &bed.store, &SimulatedImage, &masked, format, &mut out)
+            });
+            assert_eq!((out.0, outcome), (expected, Ok(())), "{program}");
         }
     }
 }
