@@ -24,14 +24,14 @@ impl<M: Machine> Run<'_, M> {
             [alone] => alone,
             tables => tables.get(self.machine.cpu())?,
         };
-        act(table, self.words(key, table.key_words()))
+        act(table, self.words(key, table.key_words))
     }
 
     /// Copies the value of a key to the frame; zeros if the map does not have the key.
     #[inline]
     pub(super) fn get_value(&self, to: Word, map: u8, key: Word) {
         let found = self.with_table(map, key, |table, key| {
-            let place = self.words(to, table.value_words());
+            let place = self.words(to, table.value_words);
             let copied = table.with_value(key, |value| {
                 copy_cells(place, value);
             });
@@ -52,14 +52,14 @@ impl<M: Machine> Run<'_, M> {
         let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };
         let mut at = self.get(place);
         while let Some(table) = tables.get((at >> 32) as usize) {
-            let key = self.words(Word(place.0.wrapping_add(1)), table.key_words());
-            let bucket = (at as u32 as usize).checked_div(table.ways()).unwrap_or(usize::MAX);
-            if bucket >= table.buckets() {
+            let key = self.words(Word(place.0.wrapping_add(1)), table.key_words);
+            let bucket = (at as u32 as usize).checked_div(table.ways).unwrap_or(usize::MAX);
+            if bucket >= table.buckets {
                 at = (at >> 32).wrapping_add(1) << 32;
                 continue;
             }
             let Some(found) = table.key_from(at as u32 as usize, key) else {
-                at = (at >> 32 << 32) | bucket.wrapping_add(1).wrapping_mul(table.ways()) as u64;
+                at = (at >> 32 << 32) | bucket.wrapping_add(1).wrapping_mul(table.ways) as u64;
                 if bucket.is_multiple_of(EMPTY_BUCKETS) && !self.spend(1) {
                     return false;
                 }
@@ -81,7 +81,7 @@ impl<M: Machine> Run<'_, M> {
         }
         self.set(place, u64::MAX);
         if let Some(table) = tables.first() {
-            let key = self.words(Word(place.0.wrapping_add(1)), table.key_words());
+            let key = self.words(Word(place.0.wrapping_add(1)), table.key_words);
             key.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         true
@@ -92,7 +92,7 @@ impl<M: Machine> Run<'_, M> {
     pub(super) fn has(&self, map: u8, key: Word) -> bool {
         let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };
         for table in tables {
-            if table.with_value(self.words(key, table.key_words()), |_| ()).is_some() {
+            if table.with_value(self.words(key, table.key_words), |_| ()).is_some() {
                 return true;
             }
         }
@@ -105,10 +105,10 @@ impl<M: Machine> Run<'_, M> {
         let map = usize::from(map);
         let (Some(of), Some(tables)) = (self.code.maps.get(map), self.store.tables.get(map)) else { return 0 };
         let MapValue::Aggregate(aggregate) = &of.value else { return 0 };
-        let words = tables.first().map_or(0, HashTable::value_words).min(3);
+        let words = tables.first().map_or(0, |table| table.value_words).min(3);
         let mut all = [0; 3];
         for table in tables {
-            table.with_value(self.words(key, table.key_words()), |value| {
+            table.with_value(self.words(key, table.key_words), |value| {
                 let mut one = [0; 3];
                 load_cells(&mut one, value);
                 let (Some(all), Some(one)) = (all.get_mut(..words), one.get(..words)) else { return };
@@ -123,7 +123,7 @@ impl<M: Machine> Run<'_, M> {
     pub(super) fn delete(&self, map: u8, key: Word) {
         let Some(tables) = self.store.tables.get(usize::from(map)) else { return };
         for table in tables {
-            table.remove(self.words(key, table.key_words()));
+            table.remove(self.words(key, table.key_words));
         }
     }
 

@@ -278,7 +278,7 @@ impl<'a, M: Machine> Run<'a, M> {
             Op::Total { to, map, key } => self.set(to, self.total(map, key)),
             Op::Put { map, key, from } => {
                 self.with_table(map, key, |table, key| {
-                    let from = self.words(from, table.value_words());
+                    let from = self.words(from, table.value_words);
                     table.change(key, |value| {
                         copy_cells(value, from);
                     })

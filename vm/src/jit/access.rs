@@ -11,7 +11,7 @@ use super::assembler::Label;
 use super::emit::{Emitter, OutOfLine};
 use super::{BUCKET, HOLDER, ONE, OTHER, RIGHT, ROW, SLOT, TAKEN, THIRD, ZERO, load};
 use crate::ir::{Arithmetic, Operand, Word};
-use crate::maps::{HEAD, MIX, Store};
+use crate::maps::{HEAD, HashTable, MIX, Store};
 
 /// The largest number of words in a key that instructions compare.
 const KEY_WORDS_MAX: usize = 2;
@@ -54,9 +54,8 @@ impl Shape {
         let tables = store.tables.get(usize::from(map))?;
         let first = tables.first()?;
         let alone = (tables.len() == 1).then(|| first.address());
-        let (key_words, value_words) = (first.key_words(), first.value_words());
+        let &HashTable { key_words, value_words, ways, home_bits, .. } = first;
         let fits = key_words <= KEY_WORDS_MAX && (key_words == 0 || 8 * (key_words + value_words) < 4096);
-        let (ways, home_bits) = (first.ways(), first.home_bits());
         fits.then_some(Self { map, alone, key_words, value_words, ways, home_bits })
     }
 

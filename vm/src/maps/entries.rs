@@ -33,11 +33,11 @@ impl Entries {
     ///
     /// [`OutOfMemory`] if there is no memory for a copy.
     pub(crate) fn read(tables: &[HashTable], kept: MapValue, masked: Masked<'_>) -> Result<Self, OutOfMemory> {
-        let (key_words, value_words) = tables.first().map_or((0, 1), |table| (table.key_words(), table.value_words()));
+        let (key_words, value_words) = tables.first().map_or((0, 1), |table| (table.key_words, table.value_words));
         let row_words = (key_words + value_words).max(1);
         let mut entries = Self { kept, rows: Vec::new(), order: Vec::new(), key_words, row_words };
         for table in tables {
-            for bucket in 0..table.buckets() {
+            for bucket in 0..table.buckets {
                 table.read(bucket, masked, &mut entries.rows)?;
             }
             entries.merge()?;

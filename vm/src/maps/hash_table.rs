@@ -39,8 +39,9 @@ pub(crate) const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(crate) struct HashTable {
     pub(crate) key_words: usize,
     pub(crate) value_words: usize,
+    /// The number of slots in a bucket.
     pub(crate) ways: usize,
-    /// The number of home buckets, as a power of 2.
+    /// The number of home buckets, as a power of 2. They are the first buckets.
     pub(crate) home_bits: u32,
     pub(crate) buckets: usize,
     cells: Box<Cells>,
@@ -91,33 +92,9 @@ impl HashTable {
         buckets * (HEAD + ways * (key_words + value_words))
     }
 
-    #[inline]
-    pub fn key_words(&self) -> usize {
-        self.key_words
-    }
-
-    #[inline]
-    pub fn value_words(&self) -> usize {
-        self.value_words
-    }
-
     /// Returns the virtual address of the first bucket; the others follow.
     pub fn address(&self) -> u64 {
         self.cells.as_ptr().expose_provenance() as u64
-    }
-
-    /// Returns the number of slots in a bucket.
-    pub fn ways(&self) -> usize {
-        self.ways
-    }
-
-    /// Returns the number of home buckets, as a power of 2. They are the first buckets.
-    pub fn home_bits(&self) -> u32 {
-        self.home_bits
-    }
-
-    pub fn buckets(&self) -> usize {
-        self.buckets
     }
 
     /// Returns the number of new keys that found no place.

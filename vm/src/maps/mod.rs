@@ -324,7 +324,7 @@ impl Store {
         self.fixed.clear(map, keep);
         self.cached.get(map).and_then(Option::as_ref).inspect(|cached| cached.clear(keep));
         for table in self.tables.get(map).into_iter().flatten() {
-            for bucket in 0..table.buckets() {
+            for bucket in 0..table.buckets {
                 masked(&mut || table.clear(bucket, keep));
             }
         }

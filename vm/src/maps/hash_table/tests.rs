@@ -22,12 +22,12 @@ fn get(table: &HashTable, words: &[u64]) -> Option<u64> {
 fn entries(table: &HashTable, bucket: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
     let mut rows = Vec::new();
     table.read(bucket, &|action| action(), &mut rows).unwrap();
-    let row = |row: &[u64]| (row[..table.key_words()].into(), row[table.key_words()..].into());
-    rows.chunks_exact(table.key_words() + table.value_words()).map(row).collect()
+    let row = |row: &[u64]| (row[..table.key_words].into(), row[table.key_words..].into());
+    rows.chunks_exact(table.key_words + table.value_words).map(row).collect()
 }
 
 fn all(table: &HashTable) -> Vec<(Vec<u64>, Vec<u64>)> {
-    let mut all: Vec<_> = (0..table.buckets()).flat_map(|bucket| entries(table, bucket)).collect();
+    let mut all: Vec<_> = (0..table.buckets).flat_map(|bucket| entries(table, bucket)).collect();
     all.sort();
     all
 }
@@ -139,7 +139,7 @@ fn what_has_no_place_is_dropped_and_counted() {
         add(&table, &[number], 1);
     }
     let kept = all(&table).len() as u64;
-    assert_eq!(kept, (table.buckets() * WAYS) as u64);
+    assert_eq!(kept, (table.buckets * WAYS) as u64);
     assert_eq!(table.dropped(), keys - kept);
     for (key, _) in all(&table) {
         assert_eq!(add(&table, &key, 1), Some(2));
@@ -151,9 +151,9 @@ fn clearing_takes_keys_out_and_zeroing_keeps_them() {
     let table = HashTable::new(1, 2, 16).unwrap();
     let words: Vec<u64> = keys_at(&table, 0).take(10).collect();
     words.iter().for_each(|&word| _ = add(&table, &[word], 5));
-    (0..table.buckets()).for_each(|bucket| table.clear(bucket, true));
+    (0..table.buckets).for_each(|bucket| table.clear(bucket, true));
     assert_eq!(all(&table), words.iter().map(|&word| (vec![word], vec![0, 0])).collect::<Vec<_>>());
-    (0..table.buckets()).for_each(|bucket| table.clear(bucket, false));
+    (0..table.buckets).for_each(|bucket| table.clear(bucket, false));
     assert_eq!(all(&table), []);
     words.iter().for_each(|&word| assert_eq!(get(&table, &[word]), None));
 }
@@ -266,13 +266,13 @@ fn keys_are_counted_and_met_one_after_the_other() {
     assert_eq!(table.keys(), 11);
     let place = key(&[0]);
     let mut met = Vec::new();
-    for bucket in 0..table.buckets() {
-        let mut from = bucket * table.ways();
+    for bucket in 0..table.buckets {
+        let mut from = bucket * table.ways;
         while let Some(found) = table.key_from(from, &place) {
-            assert!((from..(bucket + 1) * table.ways()).contains(&found));
+            assert!((from..(bucket + 1) * table.ways).contains(&found));
             met.push(place[0].load(Ordering::Relaxed));
             from = found + 1;
-            if from == (bucket + 1) * table.ways() {
+            if from == (bucket + 1) * table.ways {
                 break;
             }
         }
@@ -283,7 +283,7 @@ fn keys_are_counted_and_met_one_after_the_other() {
     assert_eq!(met, expected);
     table.clear(0, true);
     assert_eq!(table.keys(), 11);
-    (0..table.buckets()).for_each(|bucket| table.clear(bucket, false));
+    (0..table.buckets).for_each(|bucket| table.clear(bucket, false));
     assert_eq!(table.keys(), 0);
-    assert_eq!(table.key_from(table.buckets() * table.ways(), &place), None);
+    assert_eq!(table.key_from(table.buckets * table.ways, &place), None);
 }
