@@ -368,6 +368,16 @@ pub enum Register {
 }
 
 impl Op {
+    /// Returns the op that this one may jump forward to, and whether control may fall through to the next op.
+    pub(crate) fn successors(self) -> (Option<usize>, bool) {
+        match self {
+            Self::Branch { target, .. } => (Some(target.into()), true),
+            Self::Jump { target } => (Some(target.into()), false),
+            Self::Again { .. } => (None, false),
+            _ => (None, true),
+        }
+    }
+
     /// Returns whether the op ends the program.
     pub(crate) fn is_exit(&self) -> bool {
         matches!(self, Self::Exit { .. })

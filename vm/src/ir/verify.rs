@@ -120,12 +120,8 @@ impl Code {
                     }
                     continue;
                 }
-                let (target, falls) = match *op {
-                    Op::Branch { target, .. } => (Some(target), true),
-                    Op::Jump { target } => (Some(target), false),
-                    _ => (None, true),
-                };
-                if let Some(target) = target.map(usize::from) {
+                let (target, falls) = op.successors();
+                if let Some(target) = target {
                     let place =
                         states.get_mut(target).filter(|_| target > number).ok_or_else(|| flaw("jumps elsewhere"))?;
                     *place = both(*place, after);

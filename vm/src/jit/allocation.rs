@@ -80,15 +80,6 @@ pub(super) fn each(rows: impl Iterator<Item = (Word, usize)>) -> impl Iterator<I
     rows.flat_map(|(Word(first), count)| usize::from(first)..usize::from(first) + count)
 }
 
-/// Returns the op that an op may jump to, and whether control may fall through to the next op.
-pub(super) fn successors(op: Op) -> (Option<usize>, bool) {
-    match op {
-        Op::Branch { target, .. } => (Some(target.into()), true),
-        Op::Jump { target } => (Some(target.into()), false),
-        _ => (None, true),
-    }
-}
-
 impl Allocations {
     /// Allocates the values of `ops`, which are part of `code` and keep the rules of the form, to `registers` and the
     /// frame.
@@ -109,7 +100,7 @@ impl Allocations {
         let mut needed = fallible::collect((0..=ops.len()).map(|_| Words::default()))?;
         for (number, op) in ops.iter().enumerate().rev() {
             let Ok(touched) = code.touched(*op) else { continue };
-            let (target, falls) = successors(*op);
+            let (target, falls) = op.successors();
             let mut words = Words::default();
             let next = target.into_iter().chain(falls.then_some(number + 1));
             next.filter_map(|next| needed.get(next)).for_each(|others| words.join(*others));
@@ -123,7 +114,7 @@ impl Allocations {
         let (mut until, mut last) = (fallible::collect((0..FRAME_WORDS).map(|_| 0))?, 0);
         for (number, op) in ops.iter().enumerate() {
             let Ok(touched) = code.touched(*op) else { continue };
-            let (target, falls) = successors(*op);
+            let (target, falls) = op.successors();
             let of = |next: usize| needed.get(next).copied().unwrap_or_default();
             for word in target.into_iter().flat_map(|target| of(target).iter()) {
                 if let Some(until) = until.get_mut(word) {

@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Branch};
 use fallible::OutOfMemory;
 
-use super::allocation::{Allocation, each, successors};
+use super::allocation::{Allocation, each};
 use super::assembler::Label;
 use super::operation::condition;
 use super::words::STACK;
@@ -93,7 +93,7 @@ impl<'a> Emitter<'a> {
         for (number, op) in self.routine.ops.iter().enumerate() {
             if self.arrive(number, falls) {
                 self.op(number, *op);
-                falls = successors(*op).1;
+                falls = op.successors().1;
             }
             if self.assembler.length() > WORDS_MAX {
                 return Err(Refused::Long);

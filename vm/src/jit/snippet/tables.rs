@@ -17,7 +17,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::access::Shape;
-use super::super::allocation::{each, successors};
+use super::super::allocation::each;
 use super::super::operation::{binary, immediate, is_remainder};
 use super::super::{ZERO, load};
 use super::{Lowering, NoSnippet, ONE, OTHER};
@@ -332,7 +332,7 @@ impl Lowering<'_> {
         let away = behind.iter().position(|op| is_on_table(*op) || !falls_through(*op))?;
         let at = number + 1 + away;
         let Op::Delete { map: of, key: deleted } = *behind.get(away)? else { return None };
-        let is_target = |op: &Op| successors(*op).0.is_some_and(|target| (number + 1..=at).contains(&target));
+        let is_target = |op: &Op| op.successors().0.is_some_and(|target| (number + 1..=at).contains(&target));
         let is_same = (0..words).all(|word| {
             let meant = self.meaning(Word(key.0.wrapping_add(word)), number);
             meant.is_some() && meant == self.meaning(Word(deleted.0.wrapping_add(word)), at)
@@ -349,7 +349,7 @@ impl Lowering<'_> {
         };
         let last = before.iter().rposition(is_written)?;
         // No jump may skip the op.
-        let leads_past = |op: &Op| successors(*op).0.is_some_and(|target| target > last);
+        let leads_past = |op: &Op| op.successors().0.is_some_and(|target| target > last);
         if before.get(..last)?.iter().any(leads_past) {
             return None;
         }
