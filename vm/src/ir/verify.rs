@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use crate::maps::LoadError;
 
@@ -46,6 +47,11 @@ fn both(left: Written, right: Written) -> Written {
 /// Consecutive words: the first, and their number.
 type Words = (Word, usize);
 
+/// Returns the numbers of consecutive words.
+fn each((Word(first), words): Words) -> Range<usize> {
+    usize::from(first)..usize::from(first) + words
+}
+
 /// The words that an op reads and writes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Touched {
@@ -55,14 +61,14 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// Returns the words that are read, in the order of the op's operands.
-    pub fn read(&self) -> impl Iterator<Item = Words> + Clone {
-        self.read.into_iter().flatten()
+    /// Returns the numbers of the words that are read, in the order of the op's operands.
+    pub fn read(&self) -> impl Iterator<Item = usize> {
+        self.read.into_iter().flatten().flat_map(each)
     }
 
-    /// Returns the words that are written.
-    pub fn written(&self) -> impl Iterator<Item = Words> + Clone {
-        self.written.into_iter()
+    /// Returns the numbers of the words that are written.
+    pub fn written(&self) -> impl Iterator<Item = usize> {
+        self.written.into_iter().flat_map(each)
     }
 
     fn operands(self, operands: &[Operand]) -> Self {
@@ -214,14 +220,13 @@ fn check_bounds(value: MapValue) -> Result<(), &'static str> {
 
 /// Returns the words written after an op that touches `touched`, given those `written` before it.
 fn follow(mut written: [u64; FRAME_WORDS / 64], touched: &Touched) -> Result<[u64; FRAME_WORDS / 64], &'static str> {
-    let each = |(Word(first), words): Words| usize::from(first)..usize::from(first) + words;
-    for word in touched.read().flat_map(each) {
+    for word in touched.read() {
         let set = written.get(word / 64).ok_or("reads outside its frame")?;
         if set & 1 << (word % 64) == 0 {
             return Err("reads a word that is not written before");
         }
     }
-    for word in touched.written().flat_map(each) {
+    for word in touched.written() {
         *written.get_mut(word / 64).ok_or("writes outside its frame")? |= 1 << (word % 64);
     }
     Ok(written)

@@ -14,7 +14,7 @@ use core::ops::RangeInclusive;
 
 use fallible::OutOfMemory;
 
-use crate::ir::{Code, FRAME_WORDS, Op, Word};
+use crate::ir::{Code, FRAME_WORDS, Op};
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +75,6 @@ impl Words {
     }
 }
 
-/// Returns each word of ranges of words.
-pub(super) fn each(rows: impl Iterator<Item = (Word, usize)>) -> impl Iterator<Item = usize> {
-    rows.flat_map(|(Word(first), count)| usize::from(first)..usize::from(first) + count)
-}
-
 impl Allocations {
     /// Allocates the values of `ops`, which are part of `code` and keep the rules of the form, to `registers` and the
     /// frame.
@@ -104,8 +99,8 @@ impl Allocations {
             let mut words = Words::default();
             let next = target.into_iter().chain(falls.then_some(number + 1));
             next.filter_map(|next| needed.get(next)).for_each(|others| words.join(*others));
-            each(touched.written()).for_each(|word| words.remove(word));
-            each(touched.read()).for_each(|word| words.insert(word));
+            touched.written().for_each(|word| words.remove(word));
+            touched.read().for_each(|word| words.insert(word));
             if let Some(place) = needed.get_mut(number) {
                 *place = words;
             }
@@ -127,9 +122,9 @@ impl Allocations {
                 let carried = until.iter().enumerate().filter(|(_, until)| **until > number);
                 carried.for_each(|(word, _)| behind.insert(word));
             }
-            let text = touched.written().any(|(_, words)| words > 1);
+            let text = touched.written().count() > 1;
             for word in behind.iter() {
-                self.extend(word, number, text && each(touched.written()).any(|written| written == word))?;
+                self.extend(word, number, text && touched.written().any(|written| written == word))?;
             }
         }
         Ok(())

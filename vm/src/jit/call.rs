@@ -5,7 +5,7 @@ use core::convert::Infallible;
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 
-use super::allocation::{Allocation, each};
+use super::allocation::Allocation;
 use super::clock::ClockStep;
 use super::emit::Emitter;
 use super::words::{CALL, ENTER, LEAVE};
@@ -21,11 +21,11 @@ impl Emitter<'_> {
             if let Allocation::Register(register) = allocation { Some((word, register)) } else { None }
         };
         let across = self.assembler.list(self.allocations.across(number));
-        let read = each(touched.read()).map(|word| (word, self.allocations.before(word, number))).filter_map(own);
+        let read = touched.read().map(|word| (word, self.allocations.before(word, number))).filter_map(own);
         let mut before = self.assembler.list(read.chain(across.iter().copied()));
         before.sort_unstable();
         before.dedup();
-        let written = each(touched.written()).map(|word| (word, self.allocations.after(word, number))).filter_map(own);
+        let written = touched.written().map(|word| (word, self.allocations.after(word, number))).filter_map(own);
         let mut after = self.assembler.list(written.chain(across));
         after.sort_unstable();
         after.dedup();

@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Branch};
 use fallible::OutOfMemory;
 
-use super::allocation::{Allocation, each};
+use super::allocation::Allocation;
 use super::assembler::Label;
 use super::operation::condition;
 use super::words::STACK;
@@ -228,8 +228,8 @@ impl<'a> Emitter<'a> {
 
     fn op(&mut self, number: usize, op: Op) {
         let touched = self.touched(number);
-        let in_memory = each(touched.read()).any(|word| self.allocations.before(word, number) == Allocation::Memory)
-            || each(touched.written()).any(|word| self.allocations.after(word, number) == Allocation::Memory);
+        let in_memory = touched.read().any(|word| self.allocations.before(word, number) == Allocation::Memory)
+            || touched.written().any(|word| self.allocations.after(word, number) == Allocation::Memory);
         if in_memory {
             self.frame();
         }

@@ -24,7 +24,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch};
 use aarch64_kprobes::probe::Step;
 use fallible::OutOfMemory;
 
-use super::allocation::{Allocation, Allocations, each};
+use super::allocation::{Allocation, Allocations};
 use super::clock::ClockStep;
 use super::operation::{binary, condition, immediate, is_remainder};
 use super::{Base, Kernel, Source, ZERO, load};
@@ -321,21 +321,24 @@ impl Lowering<'_> {
     fn remember(&mut self, number: usize, to: Word, known: KnownWord) -> bool {
         let last = self.allocations.last(to.0.into(), number);
         let others = self.routine.ops.get(number + 1..=last).unwrap_or_default();
-        let is_written =
-            |op: &Op| self.code.touched(*op).is_ok_and(|of| each(of.written()).any(|word| word == to.0.into()));
         // A jump over the op may carry another value of the word.
         let is_first = self.allocations.before(to.0.into(), number) == Allocation::Nowhere;
-        let is_only = is_first && !others.iter().any(is_written);
+        let is_only = is_first && !others.iter().any(|op| self.writes(*op, to));
         if let (true, Some(place)) = (is_only, self.known.get_mut(usize::from(to.0))) {
             *place = Some((known, number));
         }
         is_only
     }
 
+    /// Returns whether an op writes `word`.
+    fn writes(&self, op: Op, word: Word) -> bool {
+        self.code.touched(op).is_ok_and(|of| of.written().any(|written| written == usize::from(word.0)))
+    }
+
     fn op(&mut self, number: usize, op: Op) -> Result<(), NoSnippet> {
         let touched = self.code.touched(op).map_err(|_| NoSnippet::Snippet)?;
         self.step(number, op)?;
-        for word in each(touched.written()) {
+        for word in touched.written() {
             if let Some(known) = self.known.get_mut(word) {
                 *known = known.filter(|&(_, by)| by == number);
             }

@@ -17,7 +17,6 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::access::Shape;
-use super::super::allocation::each;
 use super::super::operation::{binary, immediate, is_remainder};
 use super::super::{ZERO, load};
 use super::{Lowering, NoSnippet, ONE, OTHER};
@@ -344,10 +343,7 @@ impl Lowering<'_> {
     /// same result anywhere in the clause.
     fn meaning(&self, word: Word, number: usize) -> Option<Op> {
         let before = self.routine.ops.get(..number)?;
-        let is_written = |op: &Op| {
-            self.code.touched(*op).is_ok_and(|of| each(of.written()).any(|written| written == usize::from(word.0)))
-        };
-        let last = before.iter().rposition(is_written)?;
+        let last = before.iter().rposition(|op| self.writes(*op, word))?;
         // No jump may skip the op.
         let leads_past = |op: &Op| op.successors().0.is_some_and(|target| target > last);
         if before.get(..last)?.iter().any(leads_past) {
