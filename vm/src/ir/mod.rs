@@ -74,6 +74,13 @@ pub struct Code {
     pub stack_frames: usize,
 }
 
+impl Code {
+    /// Returns the ops of all clauses.
+    pub(crate) fn ops(&self) -> impl Iterator<Item = &Op> {
+        self.routines.iter().flat_map(|routine| &routine.ops)
+    }
+}
+
 /// A clause in the checked form.
 #[derive(Clone, Debug)]
 pub struct Routine {

@@ -142,8 +142,7 @@ impl<'a> Emitter<'a> {
 
     /// Ends the clause at once if the program has asked to end. Writes nothing if the program never does.
     fn over(&mut self) {
-        let asks = self.code.routines.iter().any(|routine| routine.ops.iter().any(Op::is_exit));
-        if asks && !self.routine.runs_after_exit {
+        if self.code.ops().any(Op::is_exit) && !self.routine.runs_after_exit {
             self.assembler.constant(BUCKET, self.store.over_address());
             self.assembler.push(encode::load_bytes(1, BUCKET, BUCKET, 0));
             self.branch_to_op(Branch::NotZeroWord(BUCKET), self.routine.ops.len());

@@ -190,7 +190,7 @@ pub fn in_stub(
 /// Returns whether hits only add to a map, and never ask for its contents. A hit would look only into tables, and miss
 /// what stubs collect elsewhere.
 fn is_only_collected(code: &Code, map: u8) -> bool {
-    !code.routines.iter().flat_map(|routine| &routine.ops).any(|op| {
+    !code.ops().any(|op| {
         matches!(
             *op,
             Op::Next { map: of, .. }
@@ -259,7 +259,7 @@ impl Lowering<'_> {
 
     /// Ends the clause at once if the program has asked to end.
     fn over(&mut self) -> Result<(), NoSnippet> {
-        if self.code.routines.iter().any(|routine| routine.ops.iter().any(Op::is_exit)) {
+        if self.code.ops().any(Op::is_exit) {
             if self.routine.runs_after_exit {
                 return Err(NoSnippet::Snippet);
             }

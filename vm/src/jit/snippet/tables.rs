@@ -90,10 +90,7 @@ impl Lowering<'_> {
         let counts = |op: &Op| matches!(*op, Op::Keys { map: of, .. } if of == map);
         let shape = Shape::of(self.store, map).ok_or(NoSnippet::Snippet)?;
         let (Some(address), 1) = (shape.alone, shape.value_words) else { return Err(NoSnippet::Snippet) };
-        if self.has_collected
-            || self.held.is_some()
-            || self.code.routines.iter().flat_map(|routine| &routine.ops).any(counts)
-        {
+        if self.has_collected || self.held.is_some() || self.code.ops().any(counts) {
             return Err(NoSnippet::Snippet);
         }
         let mut wanted = Search { shape, key: [ZERO; 2] };
