@@ -1,12 +1,8 @@
 //! Calls of the kernel's routine, and loads of properties of a hit, which may need such a call.
 
-use core::convert::Infallible;
-
 use aarch64_kprobes::insn::encode;
-use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 
 use super::allocation::Allocation;
-use super::clock::ClockStep;
 use super::emit::Emitter;
 use super::words::{CALL, ENTER, LEAVE};
 use super::{CallInstruction, FRAME, HIT, LEFT, ONE, OTHER, Source, THIRD, load};
@@ -82,22 +78,11 @@ impl Emitter<'_> {
         self.keep(number, to);
     }
 
-    /// Loads the nanoseconds since `start`.
-    fn time(&mut self, number: usize, to: Word, start: u64) {
+    /// Loads the nanoseconds since the time `since`.
+    fn time(&mut self, number: usize, to: Word, since: u64) {
         let Some(clock) = self.kernel.nanoseconds else { return self.perform(number) };
         let target = self.target(number, to);
-        let add = |step| {
-            match step {
-                ClockStep::Word(word) => self.assembler.push(word),
-                ClockStep::Number(register, number) => self.assembler.constant(register, number),
-            }
-            Ok::<(), Infallible>(())
-        };
-        let Ok(()) = clock.read(target, [LEFT, OTHER], add);
-        if start != 0 {
-            self.assembler.constant(LEFT, start);
-            self.assembler.push(a64::compute(Binary::Subtract, target, target, LEFT));
-        }
+        let Ok(()) = clock.read(target, since, [LEFT, OTHER], |step| self.common(step));
         self.keep(number, to);
     }
 

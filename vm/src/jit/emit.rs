@@ -1,6 +1,7 @@
 //! The code generator: writes the instructions of each op.
 
 use alloc::vec::Vec;
+use core::convert::Infallible;
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Branch};
@@ -8,7 +9,7 @@ use fallible::OutOfMemory;
 
 use super::allocation::Allocation;
 use super::assembler::Label;
-use super::operation::condition;
+use super::operation::{CommonStep, condition};
 use super::words::STACK;
 use super::{
     Allocations, Assembler, BUCKET, CallInstruction, Directory, FRAME, HIT, Kernel, LEFT, MachineCode, ONE, OTHER, ROW,
@@ -111,6 +112,15 @@ impl<'a> Emitter<'a> {
             return Err(Refused::Long);
         }
         Ok(MachineCode { words, instructions, stack_bytes, calls: self.calls })
+    }
+
+    /// Writes a step that snippets have, too.
+    pub fn common(&mut self, step: CommonStep) -> Result<(), Infallible> {
+        match step {
+            CommonStep::Word(word) => self.assembler.push(word),
+            CommonStep::Number(register, number) => self.assembler.constant(register, number),
+        }
+        Ok(())
     }
 
     /// Schedules `code` to be written after the clause.

@@ -4,6 +4,14 @@ use aarch64_kprobes::insn::encode::compute::{Binary, Condition};
 
 use crate::ir::{Arithmetic, Comparison, Operand};
 
+/// A step of code that handlers and snippets have in common.
+pub(super) enum CommonStep {
+    /// An instruction.
+    Word(u32),
+    /// Load this number into this register.
+    Number(u8, u64),
+}
+
 /// Returns the condition of a comparison of two registers, the left with the right.
 pub(super) fn condition(how: Comparison) -> Condition {
     match how {

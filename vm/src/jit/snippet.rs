@@ -25,8 +25,7 @@ use aarch64_kprobes::probe::Step;
 use fallible::OutOfMemory;
 
 use super::allocation::{Allocation, Allocations};
-use super::clock::ClockStep;
-use super::operation::{binary, condition, immediate, is_remainder};
+use super::operation::{CommonStep, binary, condition, immediate, is_remainder};
 use super::{Base, Kernel, Source, ZERO, load};
 use crate::ir::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
 use crate::maps::{NewWords, Store};
@@ -257,6 +256,14 @@ impl Lowering<'_> {
         self.push(Step::Instruction(word))
     }
 
+    /// Adds a step that handlers have, too.
+    fn common(&mut self, step: CommonStep) -> Result<(), NoSnippet> {
+        self.push(match step {
+            CommonStep::Word(word) => Step::Instruction(word),
+            CommonStep::Number(register, number) => Step::Number(register, number),
+        })
+    }
+
     /// Ends the clause at once if the program has asked to end.
     fn over(&mut self) -> Result<(), NoSnippet> {
         if self.code.ops().any(Op::is_exit) {
@@ -456,20 +463,10 @@ impl Lowering<'_> {
         if self.remember(number, to, KnownWord::Is(part)) { Ok(()) } else { Err(NoSnippet::Snippet) }
     }
 
-    /// Loads the nanoseconds since `start` into `target`.
-    fn time(&mut self, target: u8, start: u64) -> Result<(), NoSnippet> {
+    /// Loads the nanoseconds since the time `since` into `target`.
+    fn time(&mut self, target: u8, since: u64) -> Result<(), NoSnippet> {
         let clock = self.kernel.nanoseconds.ok_or(NoSnippet::Snippet)?;
-        clock.read(target, [ONE, OTHER], |step| {
-            self.push(match step {
-                ClockStep::Word(word) => Step::Instruction(word),
-                ClockStep::Number(register, number) => Step::Number(register, number),
-            })
-        })?;
-        if start != 0 {
-            self.push(Step::Number(ONE, start))?;
-            self.instruction(a64::compute(Binary::Subtract, target, target, ONE))?;
-        }
-        Ok(())
+        clock.read(target, since, [ONE, OTHER], |step| self.common(step))
     }
 
     /// Sets the flags by comparing `left` with `right`.
