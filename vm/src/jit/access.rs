@@ -9,6 +9,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 
 use super::assembler::Label;
 use super::emit::{Emitter, OutOfLine};
+use super::operation::CommonStep;
 use super::{BUCKET, HOLDER, ONE, OTHER, RIGHT, ROW, SLOT, TAKEN, THIRD, ZERO, load};
 use crate::ir::{Arithmetic, Operand, Word};
 use crate::maps::{HEAD, HashTable, MIX, Store};
@@ -66,6 +67,35 @@ impl Shape {
     pub fn bucket_bytes(&self) -> usize {
         8 * HEAD + self.ways * self.slot_bytes()
     }
+
+    /// Moves the register `bucket` from the first bucket to the home of the key in the registers `keys`, with the steps
+    /// that `add` is called with: see `HashTable::home`. They also change `hash`, `factor` and `stride`. The last two
+    /// may be the same register.
+    pub fn home<E>(
+        &self,
+        bucket: u8,
+        keys: &[u8],
+        [hash, factor, stride]: [u8; 3],
+        mut add: impl FnMut(CommonStep) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.home_bits == 0 {
+            return Ok(());
+        }
+        add(CommonStep::Number(factor, MIX))?;
+        for (number, &key) in keys.iter().enumerate() {
+            let mixed = if number == 0 { key } else { hash };
+            if number > 0 {
+                add(CommonStep::Word(a64::xor_shifted(hash, hash, hash, 32)))?;
+                add(CommonStep::Word(a64::compute(Binary::Xor, hash, hash, key)))?;
+            }
+            add(CommonStep::Word(a64::compute(Binary::Multiply, hash, mixed, factor)))?;
+        }
+        add(CommonStep::Word(a64::xor_shifted(hash, hash, hash, 32)))?;
+        add(CommonStep::Word(a64::compute(Binary::Multiply, hash, hash, factor)))?;
+        add(CommonStep::Word(a64::shift_right(hash, hash, (u64::BITS - self.home_bits) as u8)))?;
+        add(CommonStep::Number(stride, self.bucket_bytes() as u64))?;
+        add(CommonStep::Word(a64::multiply_add(bucket, hash, stride, bucket)))
+    }
 }
 
 impl Emitter<'_> {
@@ -92,7 +122,7 @@ impl Emitter<'_> {
                 self.assembler.push(load(BUCKET, ROW, 8 * (1 + u16::from(shape.map))));
             }
         }
-        self.home(keys, shape);
+        let Ok(()) = shape.home(BUCKET, keys, [TAKEN, HOLDER, SLOT], |step| self.common(step));
         let assembler = &mut self.assembler;
         assembler.push(a64::load_exclusive(HOLDER, BUCKET));
         assembler.branch(Branch::NotZero(HOLDER), labels.unusual);
@@ -124,30 +154,6 @@ impl Emitter<'_> {
         assembler.branch(Branch::Always, labels.missing);
         assembler.bind(found);
         Value { base: SLOT, offset: 8 * shape.key_words as u16 }
-    }
-
-    /// Moves `BUCKET` from the first bucket to the home of the key: see `HashTable::home`.
-    fn home(&mut self, keys: &[u8], shape: Shape) {
-        if shape.home_bits == 0 {
-            return;
-        }
-        let assembler = &mut self.assembler;
-        assembler.constant(HOLDER, MIX);
-        for (number, &key) in keys.iter().enumerate() {
-            let mixed = if number == 0 {
-                key
-            } else {
-                assembler.push(a64::xor_shifted(TAKEN, TAKEN, TAKEN, 32));
-                assembler.push(a64::compute(Binary::Xor, TAKEN, TAKEN, key));
-                TAKEN
-            };
-            assembler.push(a64::compute(Binary::Multiply, TAKEN, mixed, HOLDER));
-        }
-        assembler.push(a64::xor_shifted(TAKEN, TAKEN, TAKEN, 32));
-        assembler.push(a64::compute(Binary::Multiply, TAKEN, TAKEN, HOLDER));
-        assembler.push(a64::shift_right(TAKEN, TAKEN, (u64::BITS - shape.home_bits) as u8));
-        assembler.constant(SLOT, shape.bucket_bytes() as u64);
-        assembler.push(a64::multiply_add(BUCKET, TAKEN, SLOT, BUCKET));
     }
 
     /// Unlocks the bucket.

@@ -21,7 +21,7 @@ use super::super::operation::{binary, immediate, is_remainder};
 use super::super::{ZERO, load};
 use super::{Lowering, NoSnippet, ONE, OTHER};
 use crate::ir::{Arithmetic, Op, Operand, Word};
-use crate::maps::{HEAD, MIX};
+use crate::maps::HEAD;
 
 /// The register with the address of the locked bucket.
 const BUCKET: u8 = 15;
@@ -98,23 +98,7 @@ impl Lowering<'_> {
             *register = self.word(number, Word(key.0.wrapping_add(part)))?;
         }
         self.push(Step::Number(BUCKET, address))?;
-        if shape.home_bits > 0 {
-            // See `HashTable::home`.
-            self.push(Step::Number(ONE, MIX))?;
-            for (part, &key) in wanted.key().iter().enumerate() {
-                let mixed = if part == 0 { key } else { OTHER };
-                if part > 0 {
-                    self.instruction(a64::xor_shifted(OTHER, OTHER, OTHER, 32))?;
-                    self.instruction(a64::compute(Binary::Xor, OTHER, OTHER, key))?;
-                }
-                self.instruction(a64::compute(Binary::Multiply, OTHER, mixed, ONE))?;
-            }
-            self.instruction(a64::xor_shifted(OTHER, OTHER, OTHER, 32))?;
-            self.instruction(a64::compute(Binary::Multiply, OTHER, OTHER, ONE))?;
-            self.instruction(a64::shift_right(OTHER, OTHER, (u64::BITS - shape.home_bits) as u8))?;
-            self.push(Step::Number(ONE, shape.bucket_bytes() as u64))?;
-            self.instruction(a64::multiply_add(BUCKET, OTHER, ONE, BUCKET))?;
-        }
+        shape.home(BUCKET, wanted.key(), [OTHER, ONE, ONE], |step| self.common(step))?;
         self.push(Step::Hold(BUCKET, OTHER))?;
         self.instruction(load(TAKEN, BUCKET, TAKEN_AT))?;
         Ok(wanted)
