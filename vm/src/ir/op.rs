@@ -15,6 +15,13 @@ pub enum Operand {
     Constant(u64),
 }
 
+impl Operand {
+    /// Returns the value of a constant; `None` for a word.
+    pub(crate) fn constant(self) -> Option<u64> {
+        if let Self::Constant(value) = self { Some(value) } else { None }
+    }
+}
+
 /// A step of a clause. `to` is the word that receives the result; a range of words is identified by its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {

@@ -1,10 +1,9 @@
 //! Computations and comparisons of numbers and strings, and branches on them.
 
-use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
 
 use super::emit::Emitter;
-use super::operation::{binary, condition, immediate, is_remainder};
+use super::operation::{binary, condition, immediate, is_remainder, with_constant};
 use super::{LEFT, ONE, OTHER, RIGHT, ZERO};
 use crate::ir::{Arithmetic, Comparison, Operand, Word};
 
@@ -12,7 +11,7 @@ impl Emitter<'_> {
     /// Sets the flags by comparing `left` with `right`.
     pub fn compare(&mut self, number: usize, left: Operand, right: Operand) {
         let left = self.operand(number, left, LEFT);
-        match immediate(right) {
+        match right.constant().and_then(immediate) {
             Some(value) if left != ZERO => self.assembler.push(a64::compare(left, value)),
             _ => {
                 let right = self.operand(number, right, RIGHT);
@@ -36,18 +35,7 @@ impl Emitter<'_> {
     /// Computes with two operands of op `number`, into `target`.
     pub fn arithmetic(&mut self, number: usize, target: u8, how: Arithmetic, left: Operand, right: Operand) {
         let one = self.operand(number, left, LEFT);
-        let word = match (how, right) {
-            (Arithmetic::Add, _) if one != ZERO && immediate(right).is_some() => {
-                immediate(right).map(|value| encode::add(target, one, value))
-            }
-            (Arithmetic::Subtract, _) if one != ZERO && immediate(right).is_some() => {
-                immediate(right).map(|value| encode::subtract(target, one, value))
-            }
-            (Arithmetic::Left, Operand::Constant(value)) => Some(a64::shift_left(target, one, (value & 63) as u8)),
-            (Arithmetic::Right, Operand::Constant(value)) => Some(a64::shift_right(target, one, (value & 63) as u8)),
-            _ => None,
-        };
-        if let Some(word) = word {
+        if let Some(word) = right.constant().and_then(|value| with_constant(how, target, one, value)) {
             return self.assembler.push(word);
         }
         let other = self.operand(number, right, RIGHT);

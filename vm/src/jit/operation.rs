@@ -1,8 +1,10 @@
-//! Computations, comparisons and operands of the checked form, in terms of A64 instructions.
+//! Computations, comparisons and constants of the checked form, in terms of A64 instructions.
 
-use aarch64_kprobes::insn::encode::compute::{Binary, Condition};
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Condition};
 
-use crate::ir::{Arithmetic, Comparison, Operand};
+use super::ZERO;
+use crate::ir::{Arithmetic, Comparison};
 
 /// A step of code that handlers and snippets have in common.
 pub(super) enum CommonStep {
@@ -29,9 +31,19 @@ pub(super) fn condition(how: Comparison) -> Condition {
 }
 
 /// Returns a constant as an immediate of an instruction; `None` if it does not fit.
-pub(super) fn immediate(operand: Operand) -> Option<u16> {
-    match operand {
-        Operand::Constant(value @ 0..4096) => Some(value as u16),
+pub(super) fn immediate(constant: u64) -> Option<u16> {
+    if constant < 4096 { Some(constant as u16) } else { None }
+}
+
+/// Returns the instruction that computes with the register `left` and a constant, into `target`; `None` if there is
+/// none.
+pub(super) fn with_constant(how: Arithmetic, target: u8, left: u8, constant: u64) -> Option<u32> {
+    match how {
+        // In these two, register 31 is the stack pointer.
+        Arithmetic::Add if left != ZERO => Some(encode::add(target, left, immediate(constant)?)),
+        Arithmetic::Subtract if left != ZERO => Some(encode::subtract(target, left, immediate(constant)?)),
+        Arithmetic::Left => Some(a64::shift_left(target, left, (constant & 63) as u8)),
+        Arithmetic::Right => Some(a64::shift_right(target, left, (constant & 63) as u8)),
         _ => None,
     }
 }

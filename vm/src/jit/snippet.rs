@@ -25,7 +25,7 @@ use aarch64_kprobes::probe::Step;
 use fallible::OutOfMemory;
 
 use super::allocation::{Allocation, Allocations};
-use super::operation::{CommonStep, binary, condition, immediate, is_remainder};
+use super::operation::{CommonStep, binary, condition, immediate, is_remainder, with_constant};
 use super::{Base, Kernel, Source, ZERO, load};
 use crate::ir::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
 use crate::maps::{NewWords, Store};
@@ -472,8 +472,7 @@ impl Lowering<'_> {
     /// Sets the flags by comparing `left` with `right`.
     fn compare(&mut self, number: usize, left: Operand, right: Operand) -> Result<(), NoSnippet> {
         let left = self.operand(number, left, ONE)?;
-        let small = self.number_of(right).map(Operand::Constant).and_then(immediate);
-        match small {
+        match self.number_of(right).and_then(immediate) {
             Some(value) if left != ZERO => self.instruction(a64::compare(left, value)),
             _ => {
                 let right = self.operand(number, right, OTHER)?;
@@ -491,16 +490,7 @@ impl Lowering<'_> {
         right: Operand,
     ) -> Result<(), NoSnippet> {
         let one = self.operand(number, left, ONE)?;
-        let constant = self.number_of(right);
-        let small = constant.map(Operand::Constant).and_then(immediate).filter(|_| one != ZERO);
-        let word = match (how, small, constant) {
-            (Arithmetic::Add, Some(value), _) => Some(encode::add(target, one, value)),
-            (Arithmetic::Subtract, Some(value), _) => Some(encode::subtract(target, one, value)),
-            (Arithmetic::Left, _, Some(value)) => Some(a64::shift_left(target, one, (value & 63) as u8)),
-            (Arithmetic::Right, _, Some(value)) => Some(a64::shift_right(target, one, (value & 63) as u8)),
-            _ => None,
-        };
-        if let Some(word) = word {
+        if let Some(word) = self.number_of(right).and_then(|value| with_constant(how, target, one, value)) {
             return self.instruction(word);
         }
         let other = self.operand(number, right, OTHER)?;

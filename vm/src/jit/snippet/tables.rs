@@ -17,7 +17,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::access::Shape;
-use super::super::operation::{binary, immediate, is_remainder};
+use super::super::operation::{binary, is_remainder, with_constant};
 use super::super::{ZERO, load};
 use super::{Lowering, NoSnippet, ONE, OTHER};
 use crate::ir::{Arithmetic, Op, Operand, Word};
@@ -236,11 +236,9 @@ impl Lowering<'_> {
         self.bind(found);
         let (base, offset) = wanted.value();
         self.instruction(load(ONE, base, offset))?;
-        let small = self.number_of(by).map(Operand::Constant).and_then(immediate);
-        let word = match (how, small) {
-            (Arithmetic::Add, Some(value)) => encode::add(OTHER, ONE, value),
-            (Arithmetic::Subtract, Some(value)) => encode::subtract(OTHER, ONE, value),
-            _ => {
+        let word = match self.number_of(by).and_then(|value| with_constant(how, OTHER, ONE, value)) {
+            Some(word) => word,
+            None => {
                 let by = self.operand(number, by, OTHER)?;
                 a64::compute(binary(how), OTHER, ONE, by)
             }
