@@ -51,36 +51,13 @@ impl Lowering<'_> {
         if matches!(layout, Layout::Powers | Layout::Rows(_)) {
             self.instruction(a64::add_shifted(OTHER, OTHER, ONE, 3))?;
         }
-        match (layout, self.atomics) {
-            (Layout::Sum, true) => {
-                self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
-                self.instruction(encode::add_to(Snippet::ONE, OTHER))?;
-                self.instruction(encode::add(OTHER, OTHER, 8))?;
-                self.instruction(encode::add_to(value, OTHER))
-            }
-            (Layout::Sum, false) => {
-                // A register other than those of the value and the address.
-                let sum =
-                    self.values.clone().rev().find(|&register| register != value && !self.is_used(number, register));
-                let sum = sum.ok_or(NoSnippet::Snippet)?;
-                self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
-                self.instruction(load(sum, OTHER, 0))?;
-                self.instruction(encode::add(sum, sum, 1))?;
-                self.instruction(encode::store(sum, OTHER, 0))?;
-                self.instruction(load(sum, OTHER, 8))?;
-                self.instruction(a64::compute(Binary::Add, sum, sum, value))?;
-                self.instruction(encode::store(sum, OTHER, 8))
-            }
-            (_, true) => {
-                self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
-                self.instruction(encode::add_to(Snippet::ONE, OTHER))
-            }
-            (_, false) => {
-                self.instruction(encode::load_at(ONE, Snippet::CPU, OTHER))?;
-                self.instruction(encode::add(ONE, ONE, 1))?;
-                self.instruction(encode::store_at(ONE, Snippet::CPU, OTHER))
-            }
+        if !self.atomics && layout != Layout::Sum {
+            self.instruction(encode::load_at(ONE, Snippet::CPU, OTHER))?;
+            self.instruction(encode::add(ONE, ONE, 1))?;
+            return self.instruction(encode::store_at(ONE, Snippet::CPU, OTHER));
         }
+        self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
+        self.add_to_words(number, 0, (layout == Layout::Sum).then_some(value))
     }
 
     /// Adds a value to a cached aggregation, if the key, which is in a register, has its slot.
@@ -113,26 +90,35 @@ impl Lowering<'_> {
         self.instruction(load(ONE, OTHER, 0))?;
         self.instruction(a64::compute(Binary::SubtractFlags, ZERO, ONE, key))?;
         self.push(Step::Call(Branch::If(Condition::Ne)))?;
-        let value = if layout == Layout::Sum { self.operand(number, value, ONE)? } else { ZERO };
+        let value = if layout == Layout::Sum { Some(self.operand(number, value, ONE)?) } else { None };
+        self.add_to_words(number, 8, value)
+    }
+
+    /// Adds 1 to the word that is `offset` bytes after the address in `OTHER`. Adds `value`, if there is one, to the
+    /// next word.
+    fn add_to_words(&mut self, number: usize, offset: u16, value: Option<u8>) -> Result<(), NoSnippet> {
         if self.atomics {
-            self.instruction(encode::add(OTHER, OTHER, 8))?;
+            if offset > 0 {
+                self.instruction(encode::add(OTHER, OTHER, offset))?;
+            }
             self.instruction(encode::add_to(Snippet::ONE, OTHER))?;
-            if layout == Layout::Sum {
+            if let Some(value) = value {
                 self.instruction(encode::add(OTHER, OTHER, 8))?;
                 self.instruction(encode::add_to(value, OTHER))?;
             }
             return Ok(());
         }
+        // A register other than those of the value and the address.
         let mut free = [ONE].into_iter().chain(self.values.clone().rev());
-        let sum = free.find(|&register| register != value && !self.is_used(number, register));
+        let sum = free.find(|&register| Some(register) != value && !self.is_used(number, register));
         let sum = sum.ok_or(NoSnippet::Snippet)?;
-        self.instruction(load(sum, OTHER, 8))?;
+        self.instruction(load(sum, OTHER, offset))?;
         self.instruction(encode::add(sum, sum, 1))?;
-        self.instruction(encode::store(sum, OTHER, 8))?;
-        if layout == Layout::Sum {
-            self.instruction(load(sum, OTHER, 16))?;
+        self.instruction(encode::store(sum, OTHER, offset))?;
+        if let Some(value) = value {
+            self.instruction(load(sum, OTHER, offset + 8))?;
             self.instruction(a64::compute(Binary::Add, sum, sum, value))?;
-            self.instruction(encode::store(sum, OTHER, 16))?;
+            self.instruction(encode::store(sum, OTHER, offset + 8))?;
         }
         Ok(())
     }
