@@ -10,7 +10,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use super::assembler::Label;
 use super::emit::{Emitter, OutOfLine};
 use super::operation::CommonStep;
-use super::{BUCKET, HOLDER, ONE, OTHER, RIGHT, ROW, SLOT, TAKEN, THIRD, ZERO, load};
+use super::{BUCKET, HOLDER, LEFT, ONE, OTHER, RIGHT, ROW, SLOT, TAKEN, THIRD, ZERO, load};
 use crate::ir::{Arithmetic, Operand, Word};
 use crate::maps::{HEAD, HashTable, MIX, Store};
 
@@ -104,12 +104,8 @@ impl Emitter<'_> {
         Shape::of(self.store, map)
     }
 
-    pub fn access_labels(&mut self) -> AccessLabels {
-        AccessLabels { unusual: self.assembler.label(), missing: self.assembler.label(), done: self.assembler.label() }
-    }
-
-    /// Locks the home bucket of the key, and finds the key's value.
-    pub fn hold(&mut self, number: usize, shape: Shape, key: Word, labels: AccessLabels) -> Value {
+    /// Locks the home bucket of the key, and finds the key's value. [`or_perform`](Self::or_perform) places the labels.
+    pub fn hold(&mut self, number: usize, shape: Shape, key: Word) -> (Value, AccessLabels) {
         let mut keys = [RIGHT, THIRD];
         let keys = keys.get_mut(..shape.key_words).unwrap_or_default();
         for (part, register) in (0_u8..).zip(keys.iter_mut()) {
@@ -124,6 +120,7 @@ impl Emitter<'_> {
         }
         let Ok(()) = shape.home(BUCKET, keys, [TAKEN, HOLDER, SLOT], |step| self.common(step));
         let assembler = &mut self.assembler;
+        let labels = AccessLabels { unusual: assembler.label(), missing: assembler.label(), done: assembler.label() };
         assembler.push(a64::load_exclusive(HOLDER, BUCKET));
         assembler.branch(Branch::NotZero(HOLDER), labels.unusual);
         // Any number except 0 marks the bucket as locked.
@@ -132,7 +129,7 @@ impl Emitter<'_> {
         assembler.push(load(TAKEN, BUCKET, 8));
         let [first, rest @ ..] = &*keys else {
             assembler.branch(Branch::BitClear(TAKEN, 0), labels.missing);
-            return Value { base: BUCKET, offset: 8 * HEAD as u16 };
+            return (Value { base: BUCKET, offset: 8 * HEAD as u16 }, labels);
         };
         let (again, next, found) = (assembler.label(), assembler.label(), assembler.label());
         assembler.push(encode::add(SLOT, BUCKET, 8 * HEAD as u16));
@@ -153,7 +150,7 @@ impl Emitter<'_> {
         assembler.branch(Branch::NotZero(TAKEN), again);
         assembler.branch(Branch::Always, labels.missing);
         assembler.bind(found);
-        Value { base: SLOT, offset: 8 * shape.key_words as u16 }
+        (Value { base: SLOT, offset: 8 * shape.key_words as u16 }, labels)
     }
 
     /// Unlocks the bucket.
@@ -161,10 +158,11 @@ impl Emitter<'_> {
         self.assembler.push(a64::store_release(ZERO, BUCKET));
     }
 
-    /// Ends op `number` after its usual case. A key that is not in its home is left to the routine.
-    pub fn or_perform(&mut self, number: usize, labels: AccessLabels) {
+    /// Ends op `number` after its usual case. `missing` is the code for a key that is not in its home; it may continue
+    /// with the code that calls the routine.
+    pub fn or_perform(&mut self, number: usize, labels: AccessLabels, missing: OutOfLine) {
         self.assembler.bind(labels.done);
-        self.push_out_of_line(OutOfLine::Release { from: labels.missing });
+        self.push_out_of_line(missing);
         self.push_out_of_line(OutOfLine::Perform {
             op: number,
             from: labels.unusual,
@@ -176,43 +174,33 @@ impl Emitter<'_> {
     /// Loads the value of a key, or 0 if the map does not have the key.
     pub fn get(&mut self, number: usize, to: Word, map: u8, key: Word) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
-        let labels = self.access_labels();
         let target = self.target(number, to);
-        let value = self.hold(number, shape, key, labels);
+        let (value, labels) = self.hold(number, shape, key);
         let read = self.assembler.label();
         self.assembler.push(load(OTHER, value.base, value.offset));
         self.assembler.bind(read);
         self.release();
         self.assembler.push(a64::copy(target, OTHER));
         self.keep(number, to);
-        self.assembler.bind(labels.done);
-        self.push_out_of_line(OutOfLine::Nothing { from: labels.missing, back: read });
-        self.push_out_of_line(OutOfLine::Perform {
-            op: number,
-            from: labels.unusual,
-            back: labels.done,
-            ready: self.ready,
-        });
+        self.or_perform(number, labels, OutOfLine::Nothing { from: labels.missing, back: read });
     }
 
     /// Sets the value of a key.
     pub fn put(&mut self, number: usize, map: u8, key: Word, from: Word) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
-        let labels = self.access_labels();
-        let from = self.value(number, Operand::Word(from));
-        let value = self.hold(number, shape, key, labels);
+        let from = self.word(number, from, LEFT);
+        let (value, labels) = self.hold(number, shape, key);
         self.assembler.push(encode::store(from, value.base, value.offset));
         self.release();
-        self.or_perform(number, labels);
+        self.or_perform(number, labels, OutOfLine::Release { from: labels.missing });
     }
 
     /// Computes with the value of a key.
     #[expect(clippy::too_many_arguments, reason = "the parameters are the fields of the op")]
     pub fn modify(&mut self, number: usize, to: Word, map: u8, key: Word, how: Arithmetic, by: Operand, after: bool) {
         let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
-        let labels = self.access_labels();
-        let by = self.value(number, by);
-        let value = self.hold(number, shape, key, labels);
+        let by = self.operand(number, by, LEFT);
+        let (value, labels) = self.hold(number, shape, key);
         self.assembler.push(load(ONE, value.base, value.offset));
         self.registers(RIGHT, how, ONE, by);
         self.assembler.push(encode::store(RIGHT, value.base, value.offset));
@@ -223,6 +211,6 @@ impl Emitter<'_> {
             self.assembler.push(a64::copy(target, result));
         }
         self.keep(number, to);
-        self.or_perform(number, labels);
+        self.or_perform(number, labels, OutOfLine::Release { from: labels.missing });
     }
 }

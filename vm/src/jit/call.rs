@@ -6,7 +6,7 @@ use super::allocation::Allocation;
 use super::emit::Emitter;
 use super::words::{CALL, ENTER, LEAVE};
 use super::{CallInstruction, FRAME, HIT, LEFT, ONE, OTHER, Source, THIRD, load};
-use crate::ir::{Builtin, Operand, Word};
+use crate::ir::{Builtin, Word};
 
 impl Emitter<'_> {
     /// Calls the kernel's routine for op `number`.
@@ -106,10 +106,5 @@ impl Emitter<'_> {
                 .iter()
                 .all(|&word| !matches!(self.allocations.after(word, number), Allocation::Register(_)))
         );
-    }
-
-    /// Returns a register with the operand: its own, or a temporary one of op `number`.
-    pub fn value(&mut self, number: usize, value: Operand) -> u8 {
-        self.operand(number, value, LEFT)
     }
 }

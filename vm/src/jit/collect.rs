@@ -4,7 +4,7 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
 
 use super::access::Value;
-use super::emit::Emitter;
+use super::emit::{Emitter, OutOfLine};
 use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
 use crate::ir::{Aggregate, MapValue, Operand, Word, histogram_words, rows};
 
@@ -60,15 +60,14 @@ impl Emitter<'_> {
             return self.perform(number);
         };
         let Some(addition) = Addition::of(aggregate) else { return self.perform(number) };
-        let labels = self.access_labels();
         let value = match addition {
             Addition::One => ZERO,
             _ => self.operand(number, value, LEFT),
         };
-        let place = self.hold(number, shape, key, labels);
+        let (place, labels) = self.hold(number, shape, key);
         self.add(addition, place, value);
         self.release();
-        self.or_perform(number, labels);
+        self.or_perform(number, labels, OutOfLine::Release { from: labels.missing });
     }
 
     /// Adds to the aggregation at `place`, whose bucket is locked.
