@@ -97,7 +97,8 @@ pub(super) struct Reach<'a> {
 
 impl Reach<'_> {
     /// Follows the words in `order`, in which each word comes after all that lead to it, except for the ends of
-    /// searches. `successors` returns the words that a word leads to.
+    /// searches. `successors` returns the words that a word leads to. `leading` has the number of words that lead to
+    /// each word.
     ///
     /// # Errors
     ///
@@ -107,15 +108,10 @@ impl Reach<'_> {
         &self,
         machine_code: &MachineCode,
         order: &[usize],
+        leading: &[usize],
         successors: impl Fn(usize) -> W,
     ) -> Result<(), Refused> {
         let words = machine_code.words.as_slice();
-        let mut leading = fallible::collect(words.iter().map(|_| 0_usize))?;
-        for to in order.iter().flat_map(|&at| successors(at)) {
-            if let Some(count) = leading.get_mut(to) {
-                *count += 1;
-            }
-        }
         let mut first =
             AbstractState { registers: [Value::Any; 18], compared: None, saved: [Value::Any; 2], held: None };
         if self.cpu.base == Base::Hit {
@@ -141,7 +137,7 @@ impl Reach<'_> {
                 state.compared = None;
                 *head = Some(AbstractState::clone(&state));
             }
-            self.execute(&mut state, words, &leading, at).map_err(broken)?;
+            self.execute(&mut state, words, leading, at).map_err(broken)?;
             if let Some(head) = searches_from(words, at) {
                 let found = searches.iter().find(|(other, _)| *other == head).and_then(|(_, known)| known.as_ref());
                 let holds = found.zip(state.searched()).is_some_and(|(head, next)| head.follows_from(&next));

@@ -130,26 +130,28 @@ impl MachineCode {
                 *count += 1;
             }
         }
+        // The number of words that lead to each word and are not in order yet.
+        let mut left = fallible::collect(leading.iter().copied())?;
         // Each word is in both lists at most once.
         let (mut ready, mut order) = (Vec::new(), Vec::new());
         for list in [&mut ready, &mut order] {
             list.try_reserve_exact(all.len()).map_err(OutOfMemory::from)?;
         }
-        ready.extend((0..all.len()).filter(|&at| leading.get(at) == Some(&0)));
+        ready.extend((0..all.len()).filter(|&at| left.get(at) == Some(&0)));
         while let Some(at) = ready.pop() {
             order.push(at);
             for to in leads_to(at) {
-                let Some(count) = leading.get_mut(to) else { continue };
+                let Some(count) = left.get_mut(to) else { continue };
                 *count -= 1;
                 if *count == 0 {
                     ready.push(to);
                 }
             }
         }
-        if let Some(at) = leading.iter().position(|count| *count > 0) {
+        if let Some(at) = left.iter().position(|count| *count > 0) {
             return Err(flaw(at, "may loop forever"));
         }
-        reach.check(self, &order, leads_to)
+        reach.check(self, &order, &leading, leads_to)
     }
 
     /// Checks that all calls are listed, that the fixed words around a call save what it does not preserve, and that
