@@ -20,7 +20,7 @@ mod stepped;
 use fallible::failing::Heap;
 
 pub(crate) use kprobes_random::tried::{is_tried, tried};
-pub(crate) use machine::{Bed, SimulatedImage, Task};
+pub(crate) use machine::{Bed, Task, load};
 
 #[global_allocator]
 static HEAP: Heap = Heap;

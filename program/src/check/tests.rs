@@ -14,7 +14,7 @@ use crate::config::TEXT_MAX;
 use crate::error::{Noun, Problem, Span};
 use crate::report::OutputFormat;
 use crate::syntax::parse;
-use crate::tests::{Bed, SimulatedImage, Task, is_tried, tried};
+use crate::tests::{Bed, Task, is_tried, load, tried};
 
 /// Asserts that `program` is refused with `problem`, at the position of the `^` in `marks`.
 #[track_caller]
@@ -22,8 +22,7 @@ fn refuses(program: &str, marks: &str, problem: Problem) {
     if !is_tried() {
         return;
     }
-    let error =
-        parse(program).and_then(|tree| check(&tree, &SimulatedImage).map(|code| code.to_string())).expect_err(program);
+    let error = load(program).map(|code| code.to_string()).expect_err(program);
     let shown = error.within(program).to_string();
     assert_eq!((shown.lines().nth(1), error.problem), (Some(marks), problem), "{shown}");
 }
@@ -50,9 +49,7 @@ fn the_calls_are_there_with_their_numbers_of_arguments() {
         let is_miscounted = |arguments: usize| {
             let arguments = std::vec!["1"; arguments].join(", ");
             let program = std::format!("kprobe:f {{ {before}{}({arguments}); }}", call.name);
-            let problem =
-                parse(&program).and_then(|tree| check(&tree, &SimulatedImage)).err().map(|error| error.problem);
-            problem == Some(call.miscounted())
+            load(&program).is_err_and(|error| error.problem == call.miscounted())
         };
         assert!(!(call.least..=call.most).any(&is_miscounted), "{}", call.name);
         assert!(call.least == 0 || is_miscounted(call.least - 1), "{}", call.name);
@@ -94,7 +91,7 @@ fn each_kind_of_probe_allows_what_it_has() {
     refuses("interval:s:1 { print(reg(\"x0\")); }", "                     ^^^^^^^^^", Problem::NoHit);
     for read in tried(["str(5)", "*(u8 *)5", "buf(5, 3)", "macaddr(5)", "memcmp(5, 6, 3)"]) {
         let program = format!("BEGIN {{ print({read}); }} interval:s:1, END {{ print({read}); }}");
-        assert!(parse(&program).and_then(|tree| check(&tree, &SimulatedImage).map(drop)).is_ok(), "{read}");
+        assert!(load(&program).is_ok(), "{read}");
     }
     refuses("BEGIN { print(caller); }", "              ^^^^^^", Problem::NoHit);
 }
@@ -248,15 +245,14 @@ fn formats_fit_their_values() {
 fn programs_are_bounded() {
     let room = Problem::Room { most: 256 };
     let texts: String = (0..40).map(|number| format!("$x{number} = str(arg0); ")).collect();
-    let error = parse(&format!("kprobe:f {{ {texts} }}")).and_then(|tree| check(&tree, &SimulatedImage)).unwrap_err();
+    let error = load(&format!("kprobe:f {{ {texts} }}")).unwrap_err();
     assert_eq!(error.problem, room);
     for long in ["unroll (100) { unroll (100) { @x++; } }", "unroll (100) { unroll (100) { unroll (100) { } } }"] {
-        let error =
-            parse(&format!("kprobe:f {{ {long} }}")).and_then(|tree| check(&tree, &SimulatedImage)).unwrap_err();
+        let error = load(&format!("kprobe:f {{ {long} }}")).unwrap_err();
         assert_eq!(error.problem, Problem::LongCode { most: 4096 }, "{long}");
     }
     let maps: String = (0..300).map(|number| format!("@a{number}=1;")).collect();
-    let error = parse(&format!("kprobe:f {{ {maps} }}")).and_then(|tree| check(&tree, &SimulatedImage)).unwrap_err();
+    let error = load(&format!("kprobe:f {{ {maps} }}")).unwrap_err();
     assert_eq!(error.problem, Problem::Many { most: 256 });
 }
 
@@ -270,8 +266,7 @@ fn what_never_runs_takes_no_place_in_the_tables() {
         "_ = memcmp({ $t = strftime(\"%H\", nsecs); \"ab\" }, \"ac\", 1) + sizeof(kstack(50));".to_string(),
     ]) {
         let program = std::format!("kprobe:f {{ {body} print(1); }}");
-        let tree = parse(&program).unwrap();
-        let checked = check(&tree, &SimulatedImage).unwrap_or_else(|error| panic!("{}", error.within(&program)));
+        let checked = load(&program).unwrap_or_else(|error| panic!("{}", error.within(&program)));
         let formats = usize::from(body.contains("memcmp"));
         assert_eq!(checked.code.stack_frames, 0, "{program}");
         assert_eq!(checked.formats.len(), formats, "{program}");
@@ -279,14 +274,13 @@ fn what_never_runs_takes_no_place_in_the_tables() {
     }
     // A map gets its type from such a block if no other code tells it.
     let program = "kprobe:f { if (0) { @t = strftime(\"%H\", nsecs); @u = (1, \"a\"); } print(@t); print(@u); }";
-    let checked = check(&parse(program).unwrap(), &SimulatedImage).unwrap();
+    let checked = load(program).unwrap();
     assert_eq!((checked.formats.len(), checked.tuples.len()), (1, 1));
 }
 
 /// Returns the code of `program`.
 fn code(program: &str) -> String {
-    let code = parse(program).and_then(|tree| check(&tree, &SimulatedImage));
-    code.unwrap_or_else(|error| panic!("{}", error.within(program))).to_string()
+    load(program).unwrap_or_else(|error| panic!("{}", error.within(program))).to_string()
 }
 
 #[test]

@@ -10,10 +10,8 @@ use kprobes_vm::maps::{Limits, Store};
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
 
-use super::machine::{Bed, SimulatedImage};
-use crate::check::check;
+use super::machine::{Bed, load};
 use crate::generate;
-use crate::syntax::parse;
 use crate::tests::rounds;
 use kprobes_random::{Random, assert_tried};
 
@@ -188,8 +186,7 @@ fn random_programs_become_instructions_that_keep_the_rules() {
     let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 1 << 10, ..Limits::usual(4) };
     for _ in 0..rounds(1_000) {
         let program = generate::sound(&mut random);
-        let checked = parse(&program).and_then(|tree| check(&tree, &SimulatedImage));
-        let code = checked.unwrap_or_else(|error| panic!("{}", error.within(&program))).code;
+        let code = load(&program).unwrap_or_else(|error| panic!("{}", error.within(&program))).code;
         let store = Store::new(&code, &limits, 0).unwrap();
         let compiled = compiled(&code, &store);
         // The decoder knows every instruction, and none uses floating-point registers.

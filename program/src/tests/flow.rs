@@ -4,7 +4,7 @@ use std::{format, vec};
 
 use kprobes_vm::ir::{Builtin, Op, Operand, Register, Word};
 
-use super::machine::{Bed, SimulatedImage, Task, once, printed, refused};
+use super::machine::{Bed, Task, load, once, printed, refused};
 use super::tried;
 use kprobes_random::assert_tried;
 
@@ -86,7 +86,7 @@ fn what_is_compiled_to_be_asked_about_is_bounded() {
     let refused_deep = |before: &str, after: &str, depth: usize| {
         let value = format!("{}1{}", before.repeat(depth), after.repeat(depth));
         let program = format!("kprobe:f {{ print({value}); print({value}); print({value}); }}");
-        crate::syntax::parse(&program).and_then(|tree| crate::check::check(&tree, &SimulatedImage)).err()
+        load(&program).err()
     };
     let around = [("sizeof(", ")"), ("bswap(1 + ", ")"), ("is_str(1 + ", ")"), ("(u8[])(1 + (u64)(", "))")];
     for (before, after) in tried(around) {

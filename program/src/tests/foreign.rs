@@ -8,7 +8,7 @@ use crate::check::check;
 use crate::error::{Error, Problem};
 use crate::syntax::{KINDS, parse};
 
-use super::machine::SimulatedImage;
+use super::machine::{SimulatedImage, load};
 use super::tried;
 
 /// The values and functions of bpftrace's documentation, docs/stdlib.md.
@@ -29,7 +29,7 @@ const PROBES: &str = "BEGIN END begin end self test bench hardware h interval i 
     p rawtracepoint rt software s tracepoint t uprobe uretprobe u ur usdt U watchpoint w asyncwatchpoint aw";
 
 fn error(program: &str) -> Option<Error> {
-    parse(program).and_then(|tree| check(&tree, &SimulatedImage)).err()
+    load(program).err()
 }
 
 #[test]

@@ -5,14 +5,13 @@ use std::format;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use super::machine::SimulatedImage;
+use super::machine::load;
 use super::tried;
-use crate::check::check;
 use crate::checked::TUPLE_DEPTH_MAX;
 use kprobes_types::LineError;
 
 use crate::error::{Described, Listed, Noun, Problem};
-use crate::syntax::{Operator, PROGRAM_MAX, Parameters, parse};
+use crate::syntax::{Operator, PROGRAM_MAX, Parameters};
 
 const ERRORS: &str = include_str!("../../../tests/console/program-errors.txt");
 const PROGRAMS: &str = include_str!("../../../tests/console/programs.txt");
@@ -244,8 +243,7 @@ fn every_error_is_shown() {
 #[cfg_attr(miri, ignore = "its programs have thousands of bytes")]
 fn errors_that_no_line_of_the_console_is_long_enough_for() {
     let refused = |program: &str| {
-        let error = parse(program).and_then(|tree| check(&tree, &SimulatedImage)).unwrap_err();
-        let shown = error.within(program).to_string();
+        let shown = load(program).unwrap_err().within(program).to_string();
         shown.lines().skip(1).collect::<Vec<_>>().join("\n").trim_start().to_string()
     };
     assert_eq!(refused(&" ".repeat(PROGRAM_MAX + 1)), "^\na program has at most 4096 bytes");
@@ -264,7 +262,7 @@ fn errors_are_shown_as_they_are() {
     for (typed, reply) in tried(exchanges(ERRORS)) {
         let Some(program) = typed.strip_prefix("trace ").filter(|program| !program.contains("' -")) else { continue };
         let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
-        let Err(error) = parse(program).and_then(|tree| check(&tree, &SimulatedImage)) else {
+        let Err(error) = load(program) else {
             assert!(!reply.starts_with("error: bpftrace's"), "{typed} is not refused any more");
             continue;
         };

@@ -209,6 +209,11 @@ impl Machine for Task {
     }
 }
 
+/// Reads and checks a program for the simulated image.
+pub(crate) fn load(program: &str) -> Result<Checked, Error> {
+    check(&parse(program)?, &SimulatedImage)
+}
+
 /// Masks interrupts, of which this machine has none.
 pub(crate) fn masked(action: &mut dyn FnMut()) {
     action();
@@ -235,8 +240,7 @@ impl Bed {
 
     /// Loads a valid program within `limits`.
     pub fn within(program: &str, limits: &Limits) -> Self {
-        let loaded = parse(program).and_then(|tree| check(&tree, &SimulatedImage));
-        let checked = loaded.unwrap_or_else(|error| panic!("{}", error.within(program)));
+        let checked = load(program).unwrap_or_else(|error| panic!("{}", error.within(program)));
         let store = Store::new(&checked.code, limits, 1_000);
         let store = store.unwrap_or_else(|flaw| panic!("{program}\n{checked}{flaw}"));
         Self { program: checked, store, text: String::new(), format: OutputFormat::Text }
@@ -283,7 +287,7 @@ pub(super) fn value(expression: &str) -> String {
 
 /// Returns why `program` is refused: the mark below its line, and the sentence.
 pub(super) fn refused(program: &str) -> String {
-    match parse(program).and_then(|tree| check(&tree, &SimulatedImage)) {
+    match load(program) {
         Ok(code) => panic!("{program} is not refused:\n{code}"),
         Err(error) => error.within(program).to_string(),
     }

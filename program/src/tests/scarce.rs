@@ -7,14 +7,11 @@ use fallible::Text;
 use fallible::failing::{each_allocation, with_bytes, with_memory};
 use kprobes_vm::maps::{Limits, LoadError, Store};
 
-use super::machine::{Bed, SimulatedImage, Task, masked};
+use super::machine::{Bed, SimulatedImage, Task, load, masked};
 use super::tried;
-use crate::check::check;
-use crate::checked::Checked;
 use crate::error::{Error, Problem};
 use crate::report::{OutputFormat, drain, write_maps};
 use crate::shortcut::Shortcut;
-use crate::syntax::parse;
 
 const PROGRAMS: [&str; 7] = [
     "kprobe:blk::submit /arg0 > 3 && (arg1 != 7 || !arg2)/ { @[func, arg0] = count(); @last = nsecs; }",
@@ -25,10 +22,6 @@ const PROGRAMS: [&str; 7] = [
     "BEGIN { @t = 1; } kprobe:main { if (func == \"blk::*\") { return; } @k[kstack] = avg(arg0); clear(@t); exit(); } END { zero(@k); }",
     "kprobe:main { $p = (u32 *)arg0; @m[*$p] = count(); @i[$p[2] ? 1 : 2] = arg1 << 3; print((str(arg0))); }",
 ];
-
-fn load(text: &str) -> Result<Checked, Error> {
-    check(&parse(text)?, &SimulatedImage)
-}
 
 fn is_memory(error: &Error) -> bool {
     error.problem == Problem::OutOfMemory
