@@ -5,7 +5,7 @@ use std::string::ToString;
 
 use crate::builtins::names;
 use crate::check::check;
-use crate::error::{Error, Problem};
+use crate::error::Problem;
 use crate::syntax::{KINDS, parse};
 
 use super::machine::{SimulatedImage, load};
@@ -28,15 +28,15 @@ const KEYWORDS: &str =
 const PROBES: &str = "BEGIN END begin end self test bench hardware h interval i iter it fentry fexit f fr kprobe kretprobe k kr profile \
     p rawtracepoint rt software s tracepoint t uprobe uretprobe u ur usdt U watchpoint w asyncwatchpoint aw";
 
-fn error(program: &str) -> Option<Error> {
-    load(program).err()
+fn problem(program: &str) -> Option<Problem> {
+    load(program).err().map(|error| error.problem)
 }
 
 #[test]
 fn every_value_and_function_of_the_guide_is_known_or_refused_by_name() {
     for name in tried(VALUES.split_whitespace()) {
         let refused = [format!("kretprobe:f {{ print({name}); }}"), format!("kretprobe:f {{ $x = {name}(1); }}")]
-            .map(|program| error(&program).map(|error| error.problem));
+            .map(|program| problem(&program));
         let is_known = !refused.iter().all(|problem| matches!(problem, Some(Problem::Word | Problem::Function)));
         assert!(is_known, "{name}: {refused:?}");
     }
@@ -56,7 +56,7 @@ fn every_word_that_is_completed_is_known() {
             (_, "") => vec![format!("print({name});")],
             _ => vec![format!("{name}();"), format!("@ = {name}();")],
         };
-        let problem = |body| error(&format!("kretprobe:f {{ {body} }}")).map(|error| error.problem);
+        let problem = |body| problem(&format!("kretprobe:f {{ {body} }}"));
         let problems: Vec<_> = statements.into_iter().map(problem).collect();
         let is_unknown = |problem: &Option<Problem>| {
             matches!(
@@ -74,7 +74,6 @@ fn every_word_that_is_completed_is_known() {
 
 #[test]
 fn a_function_without_its_parentheses_is_said_to_be_one() {
-    let problem = |program: &str| error(program).map(|error| error.problem);
     let mut functions = 0;
     for name in tried(VALUES.split_whitespace().filter(|name| *name != "typeof")) {
         let called = problem(&format!("kretprobe:f {{ $x = {name}(1, 1, 1, 1, 1); }}"));
@@ -91,14 +90,14 @@ fn a_function_without_its_parentheses_is_said_to_be_one() {
 #[test]
 fn every_keyword_of_the_guide_is_known_or_refused_by_name() {
     for name in tried(KEYWORDS.split_whitespace().filter(|name| !name.starts_with('#'))) {
-        let problem = error(&format!("kprobe:f {{ {name} (1) {{ }} }}")).map(|error| error.problem);
+        let problem = problem(&format!("kprobe:f {{ {name} (1) {{ }} }}"));
         assert!(
             problem != Some(Problem::Expected { sign: ";" }) || ["return", "break", "continue"].contains(&name),
             "{name}: {problem:?}"
         );
     }
     for before in tried(["let @m = lruhash(3);", "import \"a\";", "#include <a.h>\n", "struct a { int b; }"]) {
-        let problem = error(&format!("{before} BEGIN {{ }}")).map(|error| error.problem);
+        let problem = problem(&format!("{before} BEGIN {{ }}"));
         assert!(matches!(problem, Some(Problem::Foreign { .. })), "{before}: {problem:?}");
     }
 }
@@ -107,7 +106,7 @@ fn every_keyword_of_the_guide_is_known_or_refused_by_name() {
 fn every_kind_of_probe_of_the_guide_is_known_or_refused_by_name() {
     for name in tried(PROBES.split_whitespace()) {
         for probe in [format!("{name}:main {{ }}"), format!("{name} {{ }}")] {
-            let problem = error(&probe).map(|error| error.problem);
+            let problem = problem(&probe);
             // These are refused with the sentence about kinds of probes.
             let is_half = match name {
                 "BEGIN" | "END" | "begin" | "end" => probe.contains(':'),
@@ -131,7 +130,7 @@ const EVENTS: &str = "software:cpu-clock software:cpu software:task-clock softwa
 fn every_event_of_the_guide_is_known_or_refused_by_name() {
     for event in tried(EVENTS.split_whitespace()) {
         for written in [format!("{event} {{ }}"), format!("{event}: {{ }}"), format!("{event}:10000 {{ }}")] {
-            match error(&written).map(|error| error.problem) {
+            match problem(&written) {
                 None => {
                     let is_there = event.starts_with("software:cpu") || event.starts_with("hardware:");
                     assert!(is_there && event != "hardware:ref-cycles", "{written}");
@@ -209,7 +208,7 @@ fn a_refusal_names_what_comes_nearest() {
             "bpftrace's `software:cs` is not supported: use tracepoint:sched:sched_switch",
         ),
     ]) {
-        let shown = error(program).expect(program).within(program).to_string();
+        let shown = load(program).unwrap_err().within(program).to_string();
         assert_eq!(shown, format!("{program}\n{marks}\n{sentence}"));
     }
 }
@@ -221,7 +220,7 @@ fn builtins_may_be_written_as_calls() {
         let called = program(&format!("{name}()"));
         assert_eq!(called.to_string(), program(name).to_string());
         assert!(check(&called, &SimulatedImage).is_ok(), "{name}");
-        let problem = error(&format!("kretprobe:f {{ print({name}(1)); }}")).map(|error| error.problem);
+        let problem = problem(&format!("kretprobe:f {{ print({name}(1)); }}"));
         let wanted = if name == "nsecs" { Problem::Clock } else { Problem::ArgumentCount { least: 0, most: 0 } };
         assert_eq!(problem, Some(wanted), "{name}");
     }
