@@ -41,13 +41,15 @@ fn compiled(code: &Code, store: &Store) -> MachineCode {
     compile(code, 0, store, &Directory::new(store).unwrap(), &KERNEL).unwrap()
 }
 
+/// Disassembles an instruction.
+pub(super) fn disassembled(word: u32) -> String {
+    let bytes = word.to_le_bytes();
+    InstDecoder::default().decode(&mut U8Reader::new(&bytes)).expect("an instruction").to_string()
+}
+
 /// Disassembles the instructions.
 fn decoded(compiled: &MachineCode) -> Vec<String> {
-    let text = |word: &u32| {
-        let bytes = word.to_le_bytes();
-        InstDecoder::default().decode(&mut U8Reader::new(&bytes)).expect("an instruction").to_string()
-    };
-    compiled.words[..compiled.instructions].iter().map(text).collect()
+    compiled.words[..compiled.instructions].iter().map(|&word| disassembled(word)).collect()
 }
 
 /// Returns the instructions of a program up to its last RET. The rare paths follow that RET.

@@ -7,10 +7,8 @@ use std::vec::Vec;
 use aarch64_kprobes::probe::Step;
 use kprobes_vm::jit::{At, in_stub};
 use kprobes_vm::maps::Words;
-use yaxpeax_arch::{Decoder, U8Reader};
-use yaxpeax_arm::armv8::a64::InstDecoder;
 
-use super::compiled::KERNEL;
+use super::compiled::{KERNEL, disassembled};
 use super::machine::Bed;
 use super::tried;
 
@@ -38,10 +36,7 @@ fn steps_at(program: &str, at: At, atomics: bool) -> Option<Vec<String>> {
     let found = in_stub(&bed.program.code, 0, at, &bed.store, &KERNEL, atomics).unwrap()?;
     let steps = found.steps(&bed.program.code, &mut bed.store, &mut || Ok(Box::new(Nowhere))).unwrap();
     let text = |step: &Step| match *step {
-        Step::Instruction(word) => {
-            let bytes = word.to_le_bytes();
-            InstDecoder::default().decode(&mut U8Reader::new(&bytes)).expect("an instruction").to_string()
-        }
+        Step::Instruction(word) => disassembled(word),
         step => std::format!("{step:?}"),
     };
     Some(steps.iter().map(text).collect())
