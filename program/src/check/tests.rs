@@ -6,13 +6,12 @@ use std::vec::Vec;
 
 use aarch64_kprobes::event::Event;
 use kprobes_vm::ir::{Op, Operand};
-use kprobes_vm::maps::{Limits, Store};
+use kprobes_vm::maps::Limits;
 
 use super::{Symbols, check};
 use crate::builtins::{CALLABLES, Role, words};
 use crate::config::TEXT_MAX;
 use crate::error::{Noun, Problem, Span};
-use crate::report::OutputFormat;
 use crate::syntax::parse;
 use crate::tests::{Bed, Task, is_tried, load, tried};
 
@@ -392,8 +391,7 @@ fn a_string_of_an_event_is_as_long_as_the_program_sets() {
         let text = std::format!("config = {{ {settings} }} tracepoint:test:named {{ {text} }}");
         let program = check(&parse(&text).unwrap(), &WithEvents).unwrap();
         let limits = Limits { entries: 32, stacks: 16, output_bytes: 2 << 10, ..Limits::usual(1) };
-        let store = Store::new(&program.code, &limits, 0).unwrap_or_else(|flaw| panic!("{flaw}"));
-        let bed = Bed { program, store, text: String::new(), format: OutputFormat::Text };
+        let bed = Bed::of(program, &limits);
         bed.hit(0, &Task { memory, ..Task::with(&[0x8000]) });
         assert_eq!(bed.finish(), shown, "{text}");
     }

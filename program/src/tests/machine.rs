@@ -240,10 +240,13 @@ impl Bed {
 
     /// Loads a valid program within `limits`.
     pub fn within(program: &str, limits: &Limits) -> Self {
-        let checked = load(program).unwrap_or_else(|error| panic!("{}", error.within(program)));
-        let store = Store::new(&checked.code, limits, 1_000);
-        let store = store.unwrap_or_else(|flaw| panic!("{program}\n{checked}{flaw}"));
-        Self { program: checked, store, text: String::new(), format: OutputFormat::Text }
+        Self::of(load(program).unwrap_or_else(|error| panic!("{}", error.within(program))), limits)
+    }
+
+    /// Loads a checked program within `limits`.
+    pub fn of(program: Checked, limits: &Limits) -> Self {
+        let store = Store::new(&program.code, limits, 1_000).unwrap_or_else(|flaw| panic!("{program}{flaw}"));
+        Self { program, store, text: String::new(), format: OutputFormat::Text }
     }
 
     /// Runs clause `clause` for `hit`.
@@ -260,8 +263,7 @@ impl Bed {
     /// Returns everything that is printed, up to and including the maps at the end.
     pub fn finish(mut self) -> String {
         self.drain();
-        write_maps(&self.program, &self.store, &SimulatedImage, &|action| action(), self.format, &mut self.text)
-            .unwrap();
+        write_maps(&self.program, &self.store, &SimulatedImage, &masked, self.format, &mut self.text).unwrap();
         self.text
     }
 }

@@ -4,13 +4,11 @@
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use kprobes_vm::hit::run;
-use kprobes_vm::maps::{Limits, Store};
+use kprobes_vm::maps::Limits;
 
-use super::machine::{Bed, SimulatedImage, Task, masked};
+use super::machine::{Bed, SimulatedImage, Task};
 use crate::check::check;
 use crate::generate;
-use crate::report::{OutputFormat, drain, write_maps};
 use crate::syntax::{Expression, ExpressionForm, Operator, TypeForm, Unary, parse};
 use crate::tests::{rounds, tried};
 use kprobes_random::Random;
@@ -125,17 +123,16 @@ fn survives(text: &str, random: &mut Random) -> bool {
         }
     };
     let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 1 << 10, ..Limits::usual(2) };
-    let store = Store::new(&program.code, &limits, 0).unwrap_or_else(|flaw| panic!("{text}\n{program}{flaw}"));
-    let mut out = String::new();
+    let mut bed = Bed::of(program, &limits);
     for _ in 0..4 {
         let arguments: Vec<u64> = (0..8).map(|_| if random.below(3) == 0 { 0x8000 } else { random.value() }).collect();
         let hit = Task { cpu: random.below(3), time: random.value(), ..Task::with(&arguments) };
-        for clause in 0..program.code.routines.len() {
-            run(&program.code, clause, &store, &hit);
+        for clause in 0..bed.program.code.routines.len() {
+            bed.hit(clause, &hit);
         }
-        drain(&program, &store, &SimulatedImage, &masked, OutputFormat::Text, &mut out).unwrap();
+        bed.drain();
     }
-    write_maps(&program, &store, &SimulatedImage, &|action| action(), OutputFormat::Text, &mut out).unwrap();
+    bed.finish();
     true
 }
 
