@@ -21,13 +21,11 @@ pub(super) fn pieces(format: &str) -> Result<Option<Vec<Piece>>, OutOfMemory> {
     let mut rest = format.chars().peekable();
     while let Some(c) = rest.next() {
         if c != '%' {
-            text.try_reserve(c.len_utf8())?;
-            text.push(c);
+            fallible::push_char(&mut text, c)?;
             continue;
         }
         if rest.next_if_eq(&'%').is_some() {
-            text.try_reserve(1)?;
-            text.push('%');
+            fallible::push_char(&mut text, '%')?;
             continue;
         }
         let Some(conversion) = conversion(&mut rest) else { return Ok(None) };

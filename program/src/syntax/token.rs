@@ -5,8 +5,6 @@ use alloc::string::String;
 use core::iter::Skip;
 use core::str::CharIndices;
 
-use fallible::OutOfMemory;
-
 use crate::error::{Error, Problem, Span};
 
 /// The maximum length of a string in a program, in bytes.
@@ -176,11 +174,6 @@ impl<'a> Cursor<'a> {
     fn quoted(&mut self) -> Result<String, Error> {
         let start = self.position;
         let mut text = String::new();
-        let mut add = |character: char| -> Result<(), OutOfMemory> {
-            text.try_reserve(character.len_utf8())?;
-            text.push(character);
-            Ok(())
-        };
         let mut characters = self.rest().char_indices().skip(1);
         let open = Span { start, end: start + 1 };
         loop {
@@ -205,10 +198,10 @@ impl<'a> Cursor<'a> {
                         _ => None,
                     };
                     let span = Span { start: start + at, end: start + at + 1 + escaped.map_or(0, char::len_utf8) };
-                    add(character.ok_or(span.error(Problem::Escape))?)?;
+                    fallible::push_char(&mut text, character.ok_or(span.error(Problem::Escape))?)?;
                 }
                 '\0' => return Err(Span { start: start + at, end: start + at + 1 }.error(Problem::Character)),
-                _ => add(character)?,
+                _ => fallible::push_char(&mut text, character)?,
             }
         }
         if text.len() > TEXT_MAX {
