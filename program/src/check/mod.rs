@@ -313,11 +313,7 @@ impl Checker<'_> {
 
     /// Returns the number of the time format `format`; the same format has the same number.
     fn format(&mut self, format: &str, span: Span) -> Result<u8, Error> {
-        let number = self.formats.iter().position(|other| other == format).unwrap_or(self.formats.len());
-        if number == self.formats.len() {
-            fallible::push(&mut self.formats, fallible::copy(format)?)?;
-        }
-        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))
+        number_in(&mut self.formats, fallible::copy(format)?, span)
     }
 
     /// Returns the number of the variable `name` that is declared at `at`.
@@ -345,31 +341,27 @@ impl Checker<'_> {
 
     /// Returns the number of these blocks; equal blocks have the same number.
     fn capture(&mut self, blocks: Vec<Block>, span: Span) -> Result<u8, Error> {
-        let number = self.captures.iter().position(|other| *other == blocks).unwrap_or(self.captures.len());
-        if number == self.captures.len() {
-            fallible::push(&mut self.captures, blocks)?;
-        }
-        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))
+        number_in(&mut self.captures, blocks, span)
     }
 
     /// Returns the type of a value of `words` words that represents the Rust value `of`.
     fn rust_type(&mut self, of: RustValue, words: u8, span: Span) -> Result<Type, Error> {
-        let number = self.rust_values.iter().position(|other| *other == of).unwrap_or(self.rust_values.len());
-        if number == self.rust_values.len() {
-            fallible::push(&mut self.rust_values, of)?;
-        }
-        let shape = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))?;
-        Ok(Type::Rust { shape, words })
+        Ok(Type::Rust { shape: number_in(&mut self.rust_values, of, span)?, words })
     }
 
-    /// Returns the number of `action`; equal actions have the same number.
+    /// Returns the number of `action`; equal actions have the same number. While types are inferred, there are none.
     fn action(&mut self, action: Action, span: Span) -> Result<u8, Error> {
-        let number = self.actions.iter().position(|other| *other == action).unwrap_or(self.actions.len());
-        if number == self.actions.len() && !self.is_learning() {
-            fallible::push(&mut self.actions, action)?;
-        }
-        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))
+        if self.is_learning() { Ok(0) } else { number_in(&mut self.actions, action, span) }
     }
+}
+
+/// Returns the number of `item` in `table`. An item that is not in the table is added.
+fn number_in<T: PartialEq>(table: &mut Vec<T>, item: T, span: Span) -> Result<u8, Error> {
+    let number = table.iter().position(|other| *other == item).unwrap_or(table.len());
+    if number == table.len() {
+        fallible::push(table, item)?;
+    }
+    u8::try_from(number).map_err(|_| span.error(Problem::Many { most: ITEMS_MAX }))
 }
 
 #[cfg(test)]
