@@ -134,12 +134,8 @@ impl Clause<'_, '_> {
         let value = self.followed(place, span)?;
         let of = self.rust(value.of, span)?;
         match of.kind {
-            TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => self.shown(expression),
-            TypeKind::Integer { .. } if of.size <= 8 => {
-                let number = self.scalar(value, span)?;
-                let of = self.checker.rust_type(RustValue::Whole(value.of), 1, span)?;
-                Ok(Value { of, ..number })
-            }
+            TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => self.named(value, span),
+            TypeKind::Integer { .. } if of.size <= 8 => self.named(value, span),
             TypeKind::Opaque => Err(span.error(Problem::NotShown { of: of.name })),
             _ => self.capture(value, span),
         }

@@ -329,6 +329,13 @@ impl Clause<'_, '_> {
         })
     }
 
+    /// Reads a number that is shown as its type in Rust says.
+    pub fn named(&mut self, value: RustPlace, span: Span) -> Result<Value, Error> {
+        let number = self.scalar(value, span)?;
+        let of = self.checker.rust_type(RustValue::Whole(value.of), 1, span)?;
+        Ok(Value { of, ..number })
+    }
+
     /// Compiles a value that is shown. A `bool`, a `char` and an enum are shown as in Rust, with the variant only for
     /// an enum with fields. Other values are read as numbers.
     pub fn shown(&mut self, expression: &Expression) -> Result<Value, Error> {
@@ -337,11 +344,7 @@ impl Clause<'_, '_> {
         let value = self.followed(place, span)?;
         let of = self.rust(value.of, span)?;
         match of.kind {
-            TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => {
-                let number = self.scalar(value, span)?;
-                let of = self.checker.rust_type(RustValue::Whole(value.of), 1, span)?;
-                Ok(Value { of, ..number })
-            }
+            TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => self.named(value, span),
             TypeKind::Variants { .. } => self.variant(value, span),
             _ => self.scalar(place, span),
         }

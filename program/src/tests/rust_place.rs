@@ -11,6 +11,7 @@ use kprobes_types::write::{
     self, Argument, Contents, CopyVariable, Function, Inlined, InlinedCopy, Shape, Type, Variable,
 };
 use kprobes_types::{Flavor, Form, LineRow, Source, Tag, TypeKind, Types, Unknown, ValuePart, ValuePlace};
+use kprobes_vm::ir::Op;
 
 use super::machine::{Bed, refused};
 use super::{Task, tried};
@@ -726,6 +727,14 @@ fn values_are_printed_as_debug_does() {
     (task.registers[1], task.registers[2]) = (0x8030, 2);
     task.memory[0x31] = b'"';
     assert_tried!(printed_at("kprobe:blk::submit", "print(args.name);", &task), "\"n\\\"\"\n");
+}
+
+/// The place of a value is compiled once.
+#[test]
+fn a_field_that_is_printed_is_looked_up_once() {
+    let bed = Bed::new("kprobe:blk::submit { print(args.header.state); }");
+    let loads = bed.program.code.routines[0].ops.iter().filter(|op| matches!(op, Op::Load { .. }));
+    assert_eq!(loads.count(), 1, "{}", bed.program);
 }
 
 #[test]
