@@ -9,27 +9,23 @@ use kprobes_vm::hit::{total, wide};
 use kprobes_vm::ir::{Aggregate, Map, MapValue, Series, Type};
 use kprobes_vm::maps::Entries;
 
-use super::{OutputFormat, Reporter, histogram, line, series, split};
+use super::{OutputFormat, Reporter, histogram, line, series, split, widened};
 use crate::checked::RustValue;
 
 /// Returns the number by which an entry is sorted.
 fn order(kept: MapValue, value: &[u64]) -> i128 {
     let first = value.first().copied().unwrap_or(0);
     match kept {
-        MapValue::Value(Type::Integer { signed: true }) => first.cast_signed().into(),
-        MapValue::Value(_) => first.into(),
+        MapValue::Value(of) => widened(first, of == Type::Integer { signed: true }),
         MapValue::Aggregate(Aggregate::Histogram { .. } | Aggregate::Linear { .. }) => {
             value.iter().map(|&count| i128::from(count)).sum()
         }
         MapValue::Aggregate(Aggregate::Series(of)) => {
             let all = (0..usize::from(of.intervals)).filter_map(|place| of.interval(value, place));
             let (_, newest) = all.max_by_key(|(number, _)| *number).unwrap_or_default();
-            if of.signed { newest.cast_signed().into() } else { newest.into() }
+            widened(newest, of.signed)
         }
-        MapValue::Aggregate(aggregate) => {
-            let number = total(&aggregate, value);
-            if is_signed(aggregate) { number.cast_signed().into() } else { number.into() }
-        }
+        MapValue::Aggregate(aggregate) => widened(total(&aggregate, value), is_signed(aggregate)),
     }
 }
 

@@ -10,7 +10,7 @@ use kprobes_vm::hit::{total, wide};
 use kprobes_vm::ir::{Aggregate, Map, MapValue, Type};
 
 use super::entries::is_signed;
-use super::{Reporter, bytes_of, histogram, series, split, string, time};
+use super::{Reporter, bytes_of, histogram, series, split, string, time, widened};
 
 /// Writes a JSON string with its quotes.
 pub(super) fn quoted(text: &str, out: &mut dyn Write) -> fmt::Result {
@@ -63,11 +63,6 @@ fn number(value: i128, out: &mut dyn Write) -> fmt::Result {
     let magnitude = value.unsigned_abs();
     let digits = u128::BITS - magnitude.leading_zeros() - magnitude.trailing_zeros().min(u128::BITS - 1);
     if magnitude == 0 || digits <= PRECISION { write!(out, "{value}") } else { write!(out, "\"{value}\"") }
-}
-
-/// Widens a word that may be signed.
-fn widened(word: u64, signed: bool) -> i128 {
-    if signed { word.cast_signed().into() } else { word.into() }
 }
 
 /// Returns the `type` of the object for a map.

@@ -311,10 +311,7 @@ impl Reporter<'_> {
         match of {
             // `value` writes tuples.
             Type::Tuple { .. } => Ok(()),
-            Type::Integer { signed: true } => {
-                write!(out, "{}", i128::from(word.cast_signed()) / i128::from(divisor.max(1)))
-            }
-            Type::Integer { signed: false } => write!(out, "{}", word / divisor.max(1)),
+            Type::Integer { signed } => write!(out, "{}", widened(word, signed) / i128::from(divisor.max(1))),
             Type::Pointer { .. } => write!(out, "{word:#x}"),
             Type::Text { .. } => string(words)?.chars().try_for_each(|c| match c.is_control() {
                 true => write!(out, "{}", c.escape_default()),
@@ -389,6 +386,11 @@ impl Reporter<'_> {
         }
         Ok(())
     }
+}
+
+/// Widens a word that may be signed.
+fn widened(word: u64, signed: bool) -> i128 {
+    if signed { word.cast_signed().into() } else { word.into() }
 }
 
 /// Returns the text of an `errorf` or `warnf` line, without its prefix and newline.

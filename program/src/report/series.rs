@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 use fallible::OutOfMemory;
 use kprobes_vm::ir::{INTERVAL_WORDS, Series};
 
-use super::time;
+use super::{time, widened};
 
 /// The number of columns in which points lie.
 const COLUMNS: usize = 53;
@@ -23,10 +23,9 @@ pub(super) fn intervals(series: &Series, words: &[u64]) -> Result<Vec<SeriesInte
     let Some(&(newest, _)) = known.last() else { return Ok(Vec::new()) };
     let mut shown = known.into_iter().filter(|(number, _)| newest - number < series.intervals.into()).peekable();
     let first = shown.peek().map_or(newest, |&(number, _)| number);
-    let value = |value: u64| if series.signed { value.cast_signed().into() } else { i128::from(value) };
     fallible::collect((first..=newest).map(|number| {
         let found = shown.next_if(|&(other, _)| other == number);
-        (number.saturating_mul(series.interval), found.map(|(_, found)| value(found)))
+        (number.saturating_mul(series.interval), found.map(|(_, found)| widened(found, series.signed)))
     }))
 }
 
