@@ -22,26 +22,9 @@ const NOWHERE: Span = Span { start: 0, end: 0 };
 
 /// Builtins with rules of their own.
 const BUILTINS: [&str; 7] = ["probetype", "arg0", "arg1", "arg7", "retval", "comm", "kstack"];
-const OPERATORS: [Operator; 18] = [
-    Operator::Or,
-    Operator::And,
-    Operator::BitOr,
-    Operator::BitXor,
-    Operator::BitAnd,
-    Operator::Equal,
-    Operator::Unequal,
-    Operator::Less,
-    Operator::LessEqual,
-    Operator::Greater,
-    Operator::GreaterEqual,
-    Operator::Left,
-    Operator::Right,
-    Operator::Add,
-    Operator::Subtract,
-    Operator::Multiply,
-    Operator::Divide,
-    Operator::Remainder,
-];
+/// The binary operators.
+const SIGNS: [&str; 18] =
+    ["||", "&&", "|", "^", "&", "==", "!=", "<", "<=", ">", ">=", "<<", ">>", "+", "-", "*", "/", "%"];
 
 fn one<T>(node: T) -> Spanned<T> {
     Spanned { node, span: NOWHERE }
@@ -62,6 +45,10 @@ fn name(random: &mut Random) -> String {
 
 fn text(random: &mut Random) -> String {
     random.of(&["", "worker", "%d %s\n", "quote \" and \\", "\t\r é", "blk::submit", "x9", "%5d|%-3x %c"]).to_string()
+}
+
+fn operator(random: &mut Random) -> Operator {
+    Operator::of_sign(random.of(&SIGNS)).expect("the language has the operator")
 }
 
 fn type_name(random: &mut Random) -> TypeName {
@@ -98,7 +85,7 @@ pub fn pure(random: &mut Random, depth: usize) -> Expression {
             operand: pure(random, depth),
         },
         2 => Form::Choice { condition: pure(random, depth), then: pure(random, depth), otherwise: pure(random, depth) },
-        _ => Form::Binary { operator: random.of(&OPERATORS), left: pure(random, depth), right: pure(random, depth) },
+        _ => Form::Binary { operator: operator(random), left: pure(random, depth), right: pure(random, depth) },
     })
 }
 
@@ -166,7 +153,7 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
             }
         }
         _ => Form::Binary {
-            operator: random.of(&OPERATORS),
+            operator: operator(random),
             left: expression(random, depth),
             right: expression(random, depth),
         },
@@ -180,7 +167,7 @@ fn statement(random: &mut Random, depth: usize) -> Statement {
         0 if random.below(2) == 0 => Form::Discard(expression(random, 2)),
         0 => Form::Return,
         1 | 2 => {
-            let operator = random.of(&OPERATORS);
+            let operator = operator(random);
             Form::Assign {
                 target: target(random, 1),
                 operator: Some(operator).filter(|operator| operator.is_arithmetic()),

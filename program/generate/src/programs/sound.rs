@@ -9,7 +9,7 @@ use kprobes_program::error::Problem;
 use kprobes_program::syntax::parse;
 use kprobes_random::Random;
 
-use super::{MEMORY, builtin, pure};
+use super::{MEMORY, SIGNS, builtin, pure};
 
 const VARIABLES: [&str; 4] = ["$a", "$b", "$c", "$d"];
 /// Numbers besides the builtins that are a number in every clause.
@@ -27,8 +27,6 @@ const NUMBERS: [&str; 12] = [
     "@v",
     "@n",
 ];
-const OPERATORS: [&str; 18] =
-    ["||", "&&", "|", "^", "&", "==", "!=", "<", "<=", ">", ">=", "<<", ">>", "+", "-", "*", "/", "%"];
 const CASTS: [&str; 8] = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"];
 
 /// Returns a random number expression that is valid in every clause.
@@ -88,7 +86,7 @@ fn number(random: &mut Random, depth: usize) -> String {
             ])
             .into(),
         _ => {
-            let operator = random.of(&OPERATORS);
+            let operator = random.of(&SIGNS);
             format!("({}) {operator} ({})", number(random, depth), number(random, depth))
         }
     }
