@@ -11,6 +11,7 @@ use kprobes_vm::ir::{
 use super::call::{map, written};
 use super::clause::Clause;
 use super::format;
+use super::map::read_op;
 use super::value::{UNSIGNED, number};
 use super::variable_group::VariableGroup;
 use crate::builtins::{Role, find};
@@ -205,22 +206,15 @@ impl Clause<'_, '_> {
                 let (map, key) = self.entry(&reference.name, &reference.keys, what.span)?;
                 let key_words = self.checker.maps.get(usize::from(map)).and_then(|known| known.keys.as_ref());
                 let key_words = key_words.map_or(0, |keys| keys.iter().map(|of| of.words()).sum::<u8>());
-                let of = match self.kept(map, what.span)? {
-                    MapValue::Value(of) => Some(of),
-                    MapValue::Aggregate(aggregate) => aggregate.number(),
-                };
-                let Some(of) = of else {
+                let kept = self.kept(map, what.span)?;
+                let Some(of) = kept.read_type() else {
                     return self.emit(Action::PrintEntry { map }, key, key_words, span);
                 };
                 let words = key_words.saturating_add(of.words());
                 let from = self.room(words, span)?;
                 let to = Word(from.0.saturating_add(key_words));
                 self.push(Op::Copy { to: from, from: key, words: key_words }, span)?;
-                let op = match self.kept(map, what.span)? {
-                    MapValue::Value(_) => Op::Get { to, map, key },
-                    MapValue::Aggregate(_) => Op::Total { to, map, key },
-                };
-                self.push(op, span)?;
+                self.push(read_op(kept, to, map, key), span)?;
                 self.emit(Action::PrintEntry { map }, from, words, span)
             }
             _ => {

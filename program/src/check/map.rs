@@ -172,10 +172,9 @@ impl Clause<'_, '_> {
     /// Reads the value of the key at `key` of the map `number`.
     pub fn read_entry(&mut self, number: u8, key: Word, span: Span) -> Result<Value, Error> {
         match self.kept(number, span) {
-            Ok(MapValue::Value(of)) => self.give(of, |to| Op::Get { to, map: number, key }, span),
-            Ok(MapValue::Aggregate(aggregate)) => {
-                let of = aggregate.number().ok_or(span.error(Problem::NoNumber))?;
-                self.give(of, |to| Op::Total { to, map: number, key }, span)
+            Ok(kept) => {
+                let of = kept.read_type().ok_or(span.error(Problem::NoNumber))?;
+                self.give(of, |to| read_op(kept, to, number, key), span)
             }
             Err(_) if self.checker.is_learning() => {
                 self.guessed = true;
@@ -214,6 +213,14 @@ impl Clause<'_, '_> {
         let how = arithmetic(operator, if operator == Operator::Right { of == SIGNED } else { signed });
         let how = how.ok_or(span.error(Problem::MapKind))?;
         self.give(of, |to| Op::Modify { to, map, key, how, by: by.at, after }, span)
+    }
+}
+
+/// Returns the op that reads what a map keeps for a key.
+pub(super) fn read_op(kept: MapValue, to: Word, map: u8, key: Word) -> Op {
+    match kept {
+        MapValue::Value(_) => Op::Get { to, map, key },
+        MapValue::Aggregate(_) => Op::Total { to, map, key },
     }
 }
 

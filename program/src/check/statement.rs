@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use kprobes_vm::ir::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Type, Word};
 
 use super::clause::{Clause, LoopJumps};
+use super::map::read_op;
 use super::shapes::Shapes;
 use super::value::{Named, SIGNED, Value, Variable, constant, join, number};
 use super::{Checker, Stage};
@@ -267,10 +268,7 @@ impl<'c, 's> Clause<'c, 's> {
         let keys = self.checker.maps.get(usize::from(number)).and_then(|known| known.keys.as_ref());
         let keys = fallible::collect(keys.into_iter().flatten().copied())?;
         let kept = self.kept(number, map.span)?;
-        let value = match kept {
-            MapValue::Value(of) => of,
-            MapValue::Aggregate(aggregate) => aggregate.number().ok_or(map.span.error(Problem::NoNumber))?,
-        };
+        let value = kept.read_type().ok_or(map.span.error(Problem::NoNumber))?;
         let key = match keys.as_slice() {
             [] => return Err(map.span.error(Problem::KeyParts { wanted: 0 })),
             &[alone] => alone,
@@ -285,13 +283,7 @@ impl<'c, 's> Clause<'c, 's> {
         let (left, right) = (Operand::Word(place), Operand::Constant(u64::MAX));
         self.branch_if(Comparison::Equal, left, right, &mut exits, span)?;
         let to = Word(first.0.saturating_add(key.words()));
-        self.push(
-            match kept {
-                MapValue::Value(_) => Op::Get { to, map: number, key: first },
-                MapValue::Aggregate(_) => Op::Total { to, map: number, key: first },
-            },
-            span,
-        )?;
+        self.push(read_op(kept, to, number, first), span)?;
         self.add_variable(name, first, of, None)?;
         let outcome = self.turn(body, start, exits, None, span);
         self.variables.truncate(variables);

@@ -232,11 +232,7 @@ impl Reporter<'_> {
             Action::PrintEntry { map } => {
                 let Some(of) = self.program.code.maps.get(usize::from(*map)) else { return Ok(()) };
                 let (key, value) = record.values.split_at_checked(of.key_words()).unwrap_or_default();
-                let kind = match of.value {
-                    MapValue::Value(kind) => Some(kind),
-                    MapValue::Aggregate(aggregate) => aggregate.number(),
-                };
-                match (kind, self.format) {
+                match (of.value.read_type(), self.format) {
                     (Some(kind), OutputFormat::Text) => {
                         self.key(of, key, out)?;
                         out.write_str(": ")?;

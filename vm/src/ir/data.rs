@@ -236,6 +236,16 @@ impl Aggregate {
 }
 
 impl MapValue {
+    /// Returns the type of what a clause reads for a key: the value, or the result of the aggregation if that is a
+    /// single number.
+    #[must_use]
+    pub fn read_type(self) -> Option<Type> {
+        match self {
+            Self::Value(of) => Some(of),
+            Self::Aggregate(aggregate) => aggregate.number(),
+        }
+    }
+
     /// Returns the number of words per key; for an aggregation, on each CPU.
     #[must_use]
     pub fn words(self) -> usize {
