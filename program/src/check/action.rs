@@ -258,18 +258,10 @@ impl Clause<'_, '_> {
         }
         let words = values.iter().map(|(value, _)| usize::from(value.of.words())).sum::<usize>();
         let words = u8::try_from(words).map_err(|_| span.error(Problem::Room { most: u8::MAX.into() }))?;
-        let from = match (values.as_slice(), words) {
-            ([], _) => Word(0),
-            ([(alone, at)], _) => self.in_words(*alone, alone.of, *at)?,
-            _ => {
-                let first = self.room(words, span)?;
-                let mut to = first;
-                for (value, at) in values {
-                    self.place(value, to, value.of, at)?;
-                    to = Word(to.0.saturating_add(value.of.words()));
-                }
-                first
-            }
+        let from = match *values.as_slice() {
+            [] => Word(0),
+            [(alone, at)] => self.in_words(alone, alone.of, at)?,
+            _ => self.row(values.iter().map(|&(value, at)| (value, value.of, at)), words, span)?,
         };
         self.emit(Action::Format { pieces, kind }, from, words, span)
     }

@@ -73,6 +73,22 @@ impl Clause<'_, '_> {
         Ok(())
     }
 
+    /// Puts values into consecutive words of the frame, each as a type, and returns the first of these `words` words.
+    pub fn row(
+        &mut self,
+        values: impl Iterator<Item = (Value, Type, Span)>,
+        words: u8,
+        span: Span,
+    ) -> Result<Word, Error> {
+        let first = self.room(words, span)?;
+        let mut to = first;
+        for (value, of, at) in values {
+            self.place(value, to, of, at)?;
+            to = Word(to.0.saturating_add(of.words()));
+        }
+        Ok(first)
+    }
+
     /// Returns the first word of the value as the type `of`. A value that already fits is not copied.
     pub fn in_words(&mut self, value: Value, of: Type, span: Span) -> Result<Word, Error> {
         match value.at {
@@ -107,12 +123,7 @@ impl Clause<'_, '_> {
     pub fn build(&mut self, values: &[(Value, Span)], names: Vec<String>, span: Span) -> Result<Value, Error> {
         let types = fallible::collect(values.iter().map(|(value, _)| value.of))?;
         let of = self.checker.shapes.record(types, names, span)?;
-        let first = self.room(of.words(), span)?;
-        let mut to = first;
-        for &(value, at) in values {
-            self.place(value, to, value.of, at)?;
-            to = Word(to.0.saturating_add(value.of.words()));
-        }
+        let first = self.row(values.iter().map(|&(value, at)| (value, value.of, at)), of.words(), span)?;
         Ok(Value { at: Operand::Word(first), of })
     }
 

@@ -123,13 +123,8 @@ impl Clause<'_, '_> {
         if words == 0 {
             return Ok((number, Word(0)));
         }
-        let first = self.room(words, span)?;
-        let mut at = first;
-        for ((part, span), of) in parts.into_iter().zip(types) {
-            self.place(part, at, of, span)?;
-            at = Word(at.0.saturating_add(of.words()));
-        }
-        Ok((number, first))
+        let values = parts.into_iter().zip(types).map(|((part, at), of)| (part, of, at));
+        Ok((number, self.row(values, words, span)?))
     }
 
     /// Returns the types of the parts of a map's key, and learns from the key `parts`.
