@@ -3,14 +3,14 @@
 use std::format;
 use std::string::String;
 
-use super::machine::{Task, once, printed, refused, value};
+use super::machine::{Task, assert_values, once, printed, refused};
 use super::tried;
 use crate::checked::TUPLE_DEPTH_MAX;
 use kprobes_random::assert_tried;
 
 #[test]
 fn strings_are_measured_and_looked_through() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("strlen(\"\")", "0"),
         ("strlen(\"12345678\")", "8"),
         ("len(\"123456789\")", "9"),
@@ -24,14 +24,12 @@ fn strings_are_measured_and_looked_through() {
         ("probetype", "kprobe"),
         ("ncpus", "4"),
         ("rand <= 0xffffffff && rand != rand", "1"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
 }
 
 #[test]
 fn questions_about_types_are_answered_without_a_hit() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("is_integer(arg0)", "1"),
         ("is_integer(comm)", "0"),
         ("is_unsigned_integer(arg0)", "1"),
@@ -57,9 +55,7 @@ fn questions_about_types_are_answered_without_a_hit() {
         ("strcap(\"abc\")", "3"),
         ("strcap(comm)", "15"),
         ("default_str_length", "63"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
     // The operand of `sizeof` is not evaluated.
     assert_tried!(once("$x = 1; print(sizeof($x++)); print($x);", &[]), "8\n1\n");
     // A variable has its type even before the assignment that tells the type.
@@ -90,7 +86,7 @@ fn questions_about_types_are_answered_without_a_hit() {
 
 #[test]
 fn bytes_are_swapped_within_the_width_of_a_number() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("bswap(0x0102030405060708) == 0x0807060504030201", "1"),
         ("bswap((u16)0x1234) == 0x3412", "1"),
         ("bswap((u32)arg1 + 0) == 0x300000000000000", "1"),
@@ -100,9 +96,7 @@ fn bytes_are_swapped_within_the_width_of_a_number() {
         ("bswap((u8)arg0)", "10"),
         ("bswap(arg3) == 0x80000000000000", "1"),
         ("bswap(bswap(arg3 * arg1 + 0x123456789abcdef)) - arg3 * arg1 == 0x123456789abcdef", "1"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
 }
 
 #[test]
@@ -129,7 +123,7 @@ fn bytes_are_shown_as_characters_or_numbers() {
 
 #[test]
 fn tuples_are_values_keys_and_parts() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("(1, 2)", "(1, 2)"),
         ("(1, \"a\", (func, comm))", "(1, a, (blk::submit, worker))"),
         ("(1, (2, 3)).1.0", "2"),
@@ -139,9 +133,7 @@ fn tuples_are_values_keys_and_parts() {
         ("(1, \"a\") == (arg0, comm)", "0"),
         ("(arg0, comm) == (10, \"worker\")", "1"),
         ("(arg0 ? (1, 2) : (3, 4)).1", "2"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
     let body = "@x[1, 2] = 3; @x[(1, 2)]++; $k = (4, 5); @x[$k] = 9; @x[(4, 5)]++; print(@x[1, 2]); print(has_key(@x, (4, 5))); \
         delete(@x, (1, 2)); delete(@x[$k]); @x[7, 8] = 1;";
     assert_tried!(once(body, &[]), "@x[1, 2]: 4\n1\n@x[7, 8]: 1\n");
@@ -377,16 +369,14 @@ fn integers_are_cast_to_arrays_and_back() {
 
 #[test]
 fn times_are_nanoseconds_and_shown_by_a_format() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("1s", "1000000000"),
         ("5ms + 10us + 1ns", "5010001"),
         ("1m + 1h + 1d", "90060000000000"),
         ("1_000us", "1000000"),
         ("true + true + false", "2"),
         ("strftime(\"%H:%M:%S|%f\", 1h + 2m + 3s + 4us)", "01:02:03|000004"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
     assert_tried!(
         once("printf(\"%s,%5d\\n\", strftime(\"%S\", arg0), 7); @ = strftime(\"%T\", 61s);", &[9_000_000_000]),
         "09,    7\n@: 00:01:01\n"
@@ -396,7 +386,7 @@ fn times_are_nanoseconds_and_shown_by_a_format() {
 
 #[test]
 fn casts_cut_and_extend() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("(u8)arg2", "255"),
         ("(s8)arg2", "-1"),
         ("(uint16_t)arg2", "65535"),
@@ -404,7 +394,5 @@ fn casts_cut_and_extend() {
         ("(u32)(arg2 << 4)", "4294967280"),
         ("(u8)300", "44"),
         ("(u64)-1", "18446744073709551615"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
 }

@@ -13,6 +13,7 @@ use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::ir::Register;
 use kprobes_vm::maps::{Limits, Store};
 
+use super::tried;
 use crate::check::{Instruction, Symbols, VariableScope, check};
 use crate::checked::Checked;
 use crate::error::{Error, Problem};
@@ -282,15 +283,27 @@ pub(super) fn once(body: &str, arguments: &[u64]) -> String {
     printed(&format!("kprobe:f {{ {body} }}"), &[arguments])
 }
 
-/// Returns what `print` shows for an expression, with arg0 to arg3 being 10, 3, -1 and 0x8000.
-pub(super) fn value(expression: &str) -> String {
-    once(&format!("print({expression});"), &[10, 3, u64::MAX, 0x8000]).trim_end().into()
-}
-
 /// Returns why `program` is refused: the mark below its line, and the sentence.
 pub(super) fn refused(program: &str) -> String {
     match load(program) {
         Ok(code) => panic!("{program} is not refused:\n{code}"),
         Err(error) => error.within(program).to_string(),
+    }
+}
+
+/// Asserts what `print` shows for each expression, with arg0 to arg3 being 10, 3, -1 and 0x8000.
+#[track_caller]
+pub(super) fn assert_values(cases: &[(&str, &str)]) {
+    for &(expression, shown) in tried(cases) {
+        let printed = once(&format!("print({expression});"), &[10, 3, u64::MAX, 0x8000]);
+        assert_eq!(printed.trim_end(), shown, "{expression}");
+    }
+}
+
+/// Asserts that each program is refused with a sentence that contains the text.
+#[track_caller]
+pub(super) fn assert_refused(cases: &[(&str, &str)]) {
+    for &(program, why) in tried(cases) {
+        assert!(refused(program).contains(why), "{program}: {}", refused(program));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::format;
 
-use super::machine::{printed, refused};
+use super::machine::{assert_refused, printed, refused};
 use super::tried;
 use kprobes_random::{assert_tried, tried::is_tried};
 
@@ -34,7 +34,7 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
         // A macro may stand after its use.
         assert_eq!(printed(&format!("kprobe:f {{ {body} }} {macros}"), &[&[]]), shown, "{body}");
     }
-    for (program, why) in tried([
+    assert_refused(&[
         ("macro a() { @x++; } BEGIN { a(); }", "a macro uses only maps that are its parameters"),
         ("macro a($x) { $x++; } BEGIN { @x = 1; a(@x); }", "this macro expects a variable here"),
         ("macro a($x) { $x++; } BEGIN { a(1 + 1); }", "this macro expects a variable here"),
@@ -60,9 +60,7 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
             "macro a(x) { x + x } macro b(x) { a(a(a(x))) } BEGIN { $s = b(b(b(1))); print(b($s)); }",
             "this is nested too deeply",
         ),
-    ]) {
-        assert!(refused(program).contains(why), "{program}: {}", refused(program));
-    }
+    ]);
     // A use of an argument counts once, also where it might be a type.
     let casts = format!("macro m(x){{{}x}}BEGIN{{print(m(1));}}", "$a=(x);".repeat(505));
     assert_tried!(printed(&casts, &[&[]]), "1\n");

@@ -6,14 +6,14 @@ use std::string::String;
 
 use kprobes_vm::maps::Limits;
 
-use super::machine::{Bed, SimulatedImage, Task, masked, once, printed, refused, value};
+use super::machine::{Bed, SimulatedImage, Task, assert_refused, assert_values, masked, once, printed, refused};
 use super::tried;
 use crate::report::{OutputFormat, drain};
 use kprobes_random::assert_tried;
 
 #[test]
 fn arithmetic_is_that_of_64_bits() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("arg0 + arg1 * 2", "16"),
         ("(arg0 + arg1) * 2", "26"),
         ("arg0 - 11", "18446744073709551615"),
@@ -34,14 +34,12 @@ fn arithmetic_is_that_of_64_bits() {
         ("1e3 + 1_000", "2000"),
         ("0x1f", "31"),
         ("18446744073709551615", "18446744073709551615"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
 }
 
 #[test]
 fn comparisons_have_a_sign_where_both_sides_have() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("arg2 > 5", "1"),
         ("(s64)arg2 < 5", "1"),
         ("(s64)arg2 < arg0", "0"),
@@ -53,14 +51,12 @@ fn comparisons_have_a_sign_where_both_sides_have() {
         ("arg0 > 5 ? 1 + 1 : 3", "2"),
         ("arg0 > 50 ? \"big\" : \"small\"", "small"),
         ("arg0 >= 10 != arg1 <= 2", "1"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
 }
 
 #[test]
 fn memory_is_read_through_pointers() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("*(u8 *)arg3", "97"),
         ("*(u32 *)(arg3 + 2)", "1769108595"),
         ("*((u8 *)arg3 + 2)", "115"),
@@ -72,9 +68,7 @@ fn memory_is_read_through_pointers() {
         ("str(arg3 + 2, 3)", "str"),
         ("str(arg3 + 2, arg1)", "str"),
         ("str(arg3 + 9, 100)", "of 63 bytes and \u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{1}\u{fffd}"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
 }
 
 #[test]
@@ -85,7 +79,7 @@ fn reads_that_fail_give_0_and_are_counted() {
 
 #[test]
 fn a_hit_is_known_by_its_builtins() {
-    for (expression, shown) in tried([
+    assert_values(&[
         ("func", "blk::submit"),
         ("caller", "main"),
         ("probe", "kprobe:blk::submit"),
@@ -110,9 +104,7 @@ fn a_hit_is_known_by_its_builtins() {
         ("strncmp(comm, \"workshop\", 5)", "1"),
         ("kstack", "\n    blk::submit+4\n    blk::read+16\n    main+32"),
         ("kstack(2)", "\n    blk::submit+4\n    blk::read+16"),
-    ]) {
-        assert_eq!(value(expression), shown, "{expression}");
-    }
+    ]);
     assert_tried!(printed("kretprobe:f, return:g { print(retval); }", &[&[42]]), "42\n");
 }
 
@@ -351,14 +343,12 @@ fn histograms_divide_powers_of_two_by_bits() {
         let text = printed(&format!("kprobe:f {{ @ = hist(arg0, {bits}); }}"), &[&[value]]);
         assert!(text.starts_with(&format!("@:\n{label:<16} ")), "{bits}, {value}: {text}");
     }
-    for (program, why) in tried([
+    assert_refused(&[
         ("kprobe:f { @ = hist(1, 6); }", "this has to be from 0 to 5"),
         ("kprobe:f { @ = hist(1, arg0); }", "this has to be a constant"),
         ("kprobe:f { @ = hist(1, 2, 3); }", "this function takes 1 to 2 arguments"),
         ("kprobe:f { @ = hist(1, 2); @ = hist(1, 3); }", "this map is set to another type elsewhere"),
-    ]) {
-        assert!(refused(program).contains(why), "{program}");
-    }
+    ]);
 }
 
 #[test]
