@@ -143,10 +143,6 @@ pub enum Noun {
     Tuple,
     /// A Rust value.
     Rust,
-    /// An aggregation of a map.
-    Aggregate,
-    /// No value.
-    Nothing,
 }
 
 impl From<Type> for Noun {
@@ -179,8 +175,6 @@ impl fmt::Display for Noun {
             Self::Time => "a time",
             Self::Tuple => "a tuple",
             Self::Rust => "a value of Rust",
-            Self::Aggregate => "an aggregation",
-            Self::Nothing => "no value",
         })
     }
 }
