@@ -8,79 +8,36 @@ use super::emit::{Emitter, OutOfLine};
 use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
 use crate::ir::{Aggregate, MapValue, Operand, Word, histogram_words, rows};
 
-/// How instructions add a value to an aggregation. For other aggregations, the interpreter is called.
-#[derive(Clone, Copy)]
-enum Addition {
-    /// Counts, without the value.
-    One,
-    Sum,
-    /// The number of values, and their sum in 128 bits.
-    WideSum {
-        signed: bool,
-    },
-    /// Stores a value, unless there is one already and the condition holds when the new value is compared with it.
-    Best {
-        unless: Condition,
-    },
-    /// Counts in the row of a power of two, or of a part of one.
-    Power {
-        bits: u8,
-    },
-    /// Counts in the row of a step.
-    Step {
-        least: i64,
-        most: i64,
-        step: i64,
-    },
-}
-
-impl Addition {
-    /// Returns how to add to `aggregate`; `None` if only the interpreter does.
-    fn of(aggregate: Aggregate) -> Option<Self> {
-        Some(match aggregate {
-            Aggregate::Count => Self::One,
-            Aggregate::Sum { .. } => Self::Sum,
-            Aggregate::Average { signed } | Aggregate::Statistics { signed } => Self::WideSum { signed },
-            Aggregate::Least { signed: true } => Self::Best { unless: Condition::Ge },
-            Aggregate::Least { signed: false } => Self::Best { unless: Condition::Hs },
-            Aggregate::Greatest { signed: true } => Self::Best { unless: Condition::Le },
-            Aggregate::Greatest { signed: false } => Self::Best { unless: Condition::Ls },
-            Aggregate::Histogram { bits } => Self::Power { bits },
-            Aggregate::Linear { least, most, step } => Self::Step { least, most, step },
-            Aggregate::Series(_) => return None,
-        })
-    }
-}
-
 impl Emitter<'_> {
-    /// Adds a value to an aggregation, on this CPU.
+    /// Adds a value to an aggregation, on this CPU. Only the interpreter adds to a time series.
     pub fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) {
         let kept = self.code.maps.get(usize::from(map)).map(|map| map.value);
         let (Some(MapValue::Aggregate(aggregate)), Some(shape)) = (kept, self.shape(map)) else {
             return self.perform(number);
         };
-        let Some(addition) = Addition::of(aggregate) else { return self.perform(number) };
-        let value = match addition {
-            Addition::One => ZERO,
+        let value = match aggregate {
+            Aggregate::Series(_) => return self.perform(number),
+            Aggregate::Count => ZERO,
             _ => self.operand(number, value, LEFT),
         };
         let (place, labels) = self.hold(number, shape, key);
-        self.add(addition, place, value);
+        self.add(aggregate, place, value);
         self.release();
         self.or_perform(number, labels, OutOfLine::Release { from: labels.missing });
     }
 
     /// Adds to the aggregation at `place`, whose bucket is locked.
-    fn add(&mut self, addition: Addition, place: Value, value: u8) {
+    fn add(&mut self, aggregate: Aggregate, place: Value, value: u8) {
         let Value { base, offset } = place;
-        match addition {
-            Addition::One => self.increase(base, offset),
-            Addition::Sum => {
+        match aggregate {
+            Aggregate::Count => self.increase(base, offset),
+            Aggregate::Sum { .. } => {
                 self.assembler.push(load(ONE, base, offset));
                 self.assembler.push(a64::compute(Binary::Add, ONE, ONE, value));
                 self.assembler.push(encode::store(ONE, base, offset));
             }
-            Addition::WideSum { signed } => {
+            // The number of values, and their sum in 128 bits.
+            Aggregate::Average { signed } | Aggregate::Statistics { signed } => {
                 self.assembler.push(encode::load_pair(ONE, OTHER, base, offset.cast_signed()));
                 self.assembler.push(encode::add(ONE, ONE, 1));
                 self.assembler.push(a64::compute(Binary::Add, OTHER, OTHER, value));
@@ -98,8 +55,11 @@ impl Emitter<'_> {
                 }
                 self.assembler.push(encode::store(ONE, base, offset + 16));
             }
-            Addition::Best { unless } => self.best(place, value, unless),
-            Addition::Power { bits: 0 } => {
+            Aggregate::Least { signed: true } => self.best(place, value, Condition::Ge),
+            Aggregate::Least { signed: false } => self.best(place, value, Condition::Hs),
+            Aggregate::Greatest { signed: true } => self.best(place, value, Condition::Le),
+            Aggregate::Greatest { signed: false } => self.best(place, value, Condition::Ls),
+            Aggregate::Histogram { bits: 0 } => {
                 self.assembler.push(a64::leading_zeros(ONE, value));
                 self.assembler.constant(OTHER, 65);
                 self.assembler.push(a64::compute(Binary::Subtract, ONE, OTHER, ONE));
@@ -108,7 +68,7 @@ impl Emitter<'_> {
                 self.row_of(place);
             }
             // The same computation as in `power_row`.
-            Addition::Power { bits } => {
+            Aggregate::Histogram { bits } => {
                 self.assembler.push(a64::leading_zeros(ONE, value));
                 self.assembler.constant(OTHER, u64::from(63_u8.saturating_sub(bits)));
                 self.assembler.push(a64::compute(Binary::SubtractFlags, OTHER, OTHER, ONE));
@@ -117,7 +77,7 @@ impl Emitter<'_> {
                 self.assembler.push(a64::add_shifted(RIGHT, RIGHT, OTHER, bits));
                 self.bounded_row(histogram_words(bits) - 2, value, ZERO, place);
             }
-            Addition::Step { least, most, step } => {
+            Aggregate::Linear { least, most, step } => {
                 // The registers of the key and of the used slots are free by now.
                 self.assembler.constant(ONE, least.cast_unsigned());
                 self.assembler.constant(OTHER, step.unsigned_abs());
@@ -125,6 +85,8 @@ impl Emitter<'_> {
                 self.assembler.push(a64::compute(Binary::Divide, RIGHT, RIGHT, OTHER));
                 self.bounded_row(rows(least, most, step), value, ONE, place);
             }
+            // `collect` leaves it to the interpreter.
+            Aggregate::Series(_) => {}
         }
     }
 
