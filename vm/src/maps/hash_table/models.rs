@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use kprobes_models::{Model, loom::thread, verify};
 
+use super::tests::all;
 use super::*;
 
 /// Adds 1 to both words of the only key's value.
@@ -13,13 +14,6 @@ fn step(table: &HashTable) {
             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     });
-}
-
-fn all(table: &HashTable) -> Vec<(Vec<u64>, Vec<u64>)> {
-    let mut rows = Vec::new();
-    (0..table.buckets).for_each(|bucket| table.read(bucket, &|action| action(), &mut rows).unwrap());
-    let row = |row: &[u64]| (row[..table.key_words].into(), row[table.key_words..].into());
-    rows.chunks_exact(table.key_words + table.value_words).map(row).collect()
 }
 
 /// If two CPUs change a value, no change is lost. A reader never sees a partial change.

@@ -26,7 +26,7 @@ fn entries(table: &HashTable, bucket: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
     rows.chunks_exact(table.key_words + table.value_words).map(row).collect()
 }
 
-fn all(table: &HashTable) -> Vec<(Vec<u64>, Vec<u64>)> {
+pub(super) fn all(table: &HashTable) -> Vec<(Vec<u64>, Vec<u64>)> {
     let mut all: Vec<_> = (0..table.buckets).flat_map(|bucket| entries(table, bucket)).collect();
     all.sort();
     all
