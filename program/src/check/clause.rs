@@ -79,8 +79,8 @@ impl Allowed {
     fn by(probes: &[Spanned<Probe>]) -> Self {
         let all = |allows: fn(&Probe) -> bool| probes.iter().all(|probe| allows(&probe.node));
         Self {
-            time: all(|probe| matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
-            hit: all(|probe| !matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
+            time: all(Probe::is_alone),
+            hit: all(|probe| !probe.is_alone()),
             arguments: all(|probe| matches!(probe, Probe::Kprobe { .. })),
             variables: all(|probe| matches!(probe, Probe::Kprobe { .. }) || is_on_instructions(probe)),
             result: all(|probe| matches!(probe, Probe::Kretprobe { .. } | Probe::Return { .. })),
