@@ -53,7 +53,7 @@ pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use recovery::{address_here, origin, recover};
 pub use registration::Registration;
 pub use registry::{list, memory};
-pub use snippet::{Insertion, Snippet, SnippetError, Step};
+pub use snippet::{Insertion, Snippet, SnippetError, Step, StepLabel, StepList};
 #[cfg(feature = "watchpoints")]
 pub use watchpoint::{WatchError, Watchpoint, WatchpointBuilder, initialize_cpu, watchpoints};
 

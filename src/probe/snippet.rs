@@ -17,6 +17,7 @@
 //! snippet is placed.
 
 mod assembly;
+mod list;
 mod step;
 
 use alloc::boxed::Box;
@@ -24,6 +25,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 pub(super) use assembly::Writer;
+pub use list::{StepLabel, StepList};
 pub use step::Step;
 use step::masks;
 

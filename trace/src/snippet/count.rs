@@ -59,18 +59,7 @@ impl Steps {
         self.instructions([encode::subtract(SPARE, number, 1), compute::leading_zeros(SPARE, SPARE)])?;
         self.push(Step::Number(OTHER, distance))?;
         self.instructions([compute::add_shifted(OTHER, OTHER, SPARE, 3)])?;
-        if Snippet::has_atomics() {
-            self.instructions([
-                compute::compute(Binary::Add, OTHER, Snippet::CPU, OTHER),
-                encode::add_to(Snippet::ONE, OTHER),
-            ])
-        } else {
-            self.instructions([
-                encode::load_at(SPARE, Snippet::CPU, OTHER),
-                encode::add(SPARE, SPARE, 1),
-                encode::store_at(SPARE, Snippet::CPU, OTHER),
-            ])
-        }
+        Ok(self.list.count(OTHER, SPARE, Snippet::has_atomics())?)
     }
 
     /// Returns a register that holds the number: its own register, or `otherwise`, into which steps load it.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
-use aarch64_kprobes::probe::Step;
+use aarch64_kprobes::probe::{Step, StepLabel};
 
 use super::{NoCode, OTHER, SPARE, Steps, ZERO};
 use crate::filter::{ACCEPT, AcceptedRange, NextTest, RegisterQuestion, Test};
@@ -18,11 +18,10 @@ enum Answer {
 impl Steps {
     /// Evaluates the tests. A hit that they accept continues after these steps; any other goes to the end.
     pub(super) fn tests(&mut self, tests: &[Test<RegisterQuestion>]) -> Result<(), NoCode> {
-        // The start of each test, and the branches with their targets.
-        let mut branches: Vec<(usize, NextTest)> = Vec::new();
-        let mut starts = Vec::new();
-        for (number, test) in tests.iter().enumerate() {
-            fallible::push(&mut starts, self.list.len())?;
+        let labels: Vec<StepLabel> = fallible::collect_results(tests.iter().map(|_| self.list.label()))?;
+        let accepted = self.list.label()?;
+        for ((number, test), &label) in tests.iter().enumerate().zip(&labels) {
+            self.list.place(label);
             let next = if number + 1 == tests.len() { ACCEPT } else { number as NextTest + 1 };
             let yes = self.question(&test.question)?;
             let ways = match yes {
@@ -33,19 +32,12 @@ impl Steps {
             };
             for (branch, to) in ways.into_iter().flatten() {
                 if to != next || !matches!(branch, Branch::Always) {
-                    fallible::push(&mut branches, (self.list.len(), to))?;
-                    self.push(Step::Branch(branch, 0))?;
+                    let label = if to == ACCEPT { Some(&accepted) } else { labels.get(usize::from(to)) };
+                    self.list.branch(branch, *label.unwrap_or(&self.end))?;
                 }
             }
         }
-        let behind = self.list.len();
-        for (branch, to) in branches {
-            match (to, starts.get(usize::from(to))) {
-                (ACCEPT, _) => self.set_target(branch, behind),
-                (_, Some(&start)) => self.set_target(branch, start),
-                (_, None) => fallible::push(&mut self.ends, branch)?,
-            }
-        }
+        self.list.place(accepted);
         Ok(())
     }
 

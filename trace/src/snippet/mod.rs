@@ -19,11 +19,10 @@ mod filter;
 mod record;
 
 use alloc::vec::Vec;
-use core::mem;
 
 use aarch64_kprobes::insn::Literal;
 use aarch64_kprobes::insn::encode::{self, compute};
-use aarch64_kprobes::probe::{AliasableBox, Insertion, Snippet, SnippetError, Step};
+use aarch64_kprobes::probe::{AliasableBox, Insertion, Snippet, SnippetError, Step, StepLabel, StepList};
 use fallible::{Arc, OutOfMemory};
 
 use crate::context::Offsets;
@@ -128,7 +127,9 @@ pub(crate) fn code(
     // Code at a return does not run while there is a plan.
     let plan = plan.filter(|_| !is_of_returns);
     let (spare, place) = if is_of_returns { (SPARE_AT_RETURN, PLACE_AT_RETURN) } else { (SPARE, PLACE) };
-    let mut steps = Steps { address, is_of_returns, spare, place, offsets, list: Vec::new(), ends: Vec::new() };
+    let mut list = StepList::new();
+    let end = list.label()?;
+    let mut steps = Steps { address, is_of_returns, spare, place, offsets, list, end };
     let mut trigger = None;
     let done = match plan.map(Plan::work) {
         None => steps.record(recorder, true).map(|()| true),
@@ -140,7 +141,7 @@ pub(crate) fn code(
         Some(Work::Other) => Err(NoCode::Stub),
     };
     match done {
-        Ok(is_masked) => Ok(Some(Code { steps: steps.finish(), is_masked, is_of_returns, trigger })),
+        Ok(is_masked) => Ok(Some(Code { steps: steps.list.finish(), is_masked, is_of_returns, trigger })),
         Err(NoCode::Stub) => Ok(None),
         Err(NoCode::Memory) => Err(OutOfMemory),
     }
@@ -181,34 +182,18 @@ struct Steps {
     /// `PLACE` or `PLACE_AT_RETURN`.
     place: u8,
     offsets: Offsets,
-    list: Vec<Step>,
-    /// The branches that lead to the end.
-    ends: Vec<usize>,
+    list: StepList,
+    /// The end of the snippet.
+    end: StepLabel,
 }
 
 impl Steps {
     fn push(&mut self, step: Step) -> Result<(), NoCode> {
-        Ok(fallible::push(&mut self.list, step)?)
+        Ok(self.list.push(step)?)
     }
 
     fn instructions<const N: usize>(&mut self, words: [u32; N]) -> Result<(), NoCode> {
         words.into_iter().try_for_each(|word| self.push(Step::Instruction(word)))
-    }
-
-    /// Returns all steps, with the pending branches leading to the present end.
-    fn finish(mut self) -> Vec<Step> {
-        let end = self.list.len();
-        for branch in mem::take(&mut self.ends) {
-            self.set_target(branch, end);
-        }
-        self.list
-    }
-
-    /// Makes step `branch`, a branch, lead to step `to`.
-    fn set_target(&mut self, branch: usize, to: usize) {
-        if let Some(Step::Branch(_, target)) = self.list.get_mut(branch) {
-            *target = to;
-        }
     }
 
     /// Adds the step that loads the virtual address of the instruction into `to`.

@@ -35,8 +35,7 @@ impl Steps {
         }
         self.push(Step::Number(spare, recorder.rings.switch_address()))?;
         self.instructions([encode::load_bytes(1, spare, spare, 0)])?;
-        let is_off = self.list.len();
-        self.push(Step::Branch(Branch::Zero(spare), 0))?;
+        let is_off = self.list.branch_ahead(Branch::Zero(spare))?;
         self.room(recorder)?;
         // A load from here on may fault, and the return address may be known only to the handler. Then the handler
         // records the hit from the start: so far, only unpublished space was written.
@@ -51,7 +50,7 @@ impl Steps {
         }
         self.common(recorder)?;
         self.head(recorder)?;
-        self.set_target(is_off, self.list.len());
+        self.list.place(is_off);
         if is_masked { Ok(()) } else { self.push(Step::Unmask) }
     }
 

@@ -21,7 +21,7 @@ use core::ops::RangeInclusive;
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch};
-use aarch64_kprobes::probe::Step;
+use aarch64_kprobes::probe::{Step, StepLabel, StepList};
 use fallible::OutOfMemory;
 
 use super::allocation::{Allocation, Allocations};
@@ -167,9 +167,8 @@ pub fn in_stub(
         allocations: Allocations::new(code, &routine.ops, values.clone())?,
         values,
         known: fallible::collect((0..FRAME_WORDS).map(|_| None))?,
-        starts: Vec::new(),
-        steps: Vec::new(),
-        within: Vec::new(),
+        ops: Vec::new(),
+        steps: StepList::new(),
         fixed: Vec::new(),
         slots: None,
         operand: None,
@@ -179,7 +178,7 @@ pub fn in_stub(
     match lowering.lower() {
         Ok(()) => {
             let Lowering { steps, fixed, slots, operand, .. } = lowering;
-            Ok(Some(InStub { steps, fixed, slots, is_masked: has_tables, operand }))
+            Ok(Some(InStub { steps: steps.finish(), fixed, slots, is_masked: has_tables, operand }))
         }
         Err(NoSnippet::Snippet) => Ok(None),
         Err(NoSnippet::Memory) => Err(OutOfMemory),
@@ -214,11 +213,9 @@ struct Lowering<'a> {
     allocations: Allocations,
     /// What is known of each word, and the op that wrote it. A list, because the stack has no room for so many.
     known: Vec<Option<(KnownWord, usize)>>,
-    /// The step at which each op begins.
-    starts: Vec<usize>,
-    steps: Vec<Step>,
-    /// The steps that branch within an op.
-    within: Vec<usize>,
+    /// The label before each op, and that of the end, which is never placed.
+    ops: Vec<StepLabel>,
+    steps: StepList,
     fixed: Vec<(usize, Key)>,
     slots: Option<(usize, u8)>,
     operand: Option<Key>,
@@ -230,26 +227,27 @@ struct Lowering<'a> {
 
 impl Lowering<'_> {
     fn lower(&mut self) -> Result<(), NoSnippet> {
+        let labels = (0..=self.routine.ops.len()).map(|_| self.steps.label());
+        self.ops = fallible::collect_results(labels)?;
         self.over()?;
         for (number, &op) in self.routine.ops.iter().enumerate() {
-            fallible::push(&mut self.starts, self.steps.len())?;
-            self.op(number, op)?;
-        }
-        // So far, the targets of branches are ops.
-        let end = self.steps.len();
-        for (number, step) in self.steps.iter_mut().enumerate() {
-            if let Step::Branch(_, target) = step
-                && !self.within.contains(&number)
-            {
-                *target = self.starts.get(*target).copied().unwrap_or(end);
+            if let Some(&label) = self.ops.get(number) {
+                self.steps.place(label);
             }
+            self.op(number, op)?;
         }
         // A clause without an effect needs no snippet.
         if self.has_collected { Ok(()) } else { Err(NoSnippet::Snippet) }
     }
 
+    /// Adds a branch to the op of this number, or to the end of the clause.
+    fn branch(&mut self, branch: Branch, op: usize) -> Result<(), NoSnippet> {
+        let label = self.ops.get(op).or(self.ops.last()).ok_or(NoSnippet::Snippet)?;
+        Ok(self.steps.branch(branch, *label)?)
+    }
+
     fn push(&mut self, step: Step) -> Result<(), NoSnippet> {
-        Ok(fallible::push(&mut self.steps, step)?)
+        Ok(self.steps.push(step)?)
     }
 
     fn instruction(&mut self, word: u32) -> Result<(), NoSnippet> {
@@ -272,7 +270,7 @@ impl Lowering<'_> {
             }
             self.push(Step::Number(ONE, self.store.over_address()))?;
             self.instruction(encode::load_bytes(1, ONE, ONE, 0))?;
-            self.push(Step::Branch(Branch::NotZeroWord(ONE), self.routine.ops.len()))?;
+            self.branch(Branch::NotZeroWord(ONE), self.routine.ops.len())?;
         }
         Ok(())
     }
@@ -415,9 +413,9 @@ impl Lowering<'_> {
                         Branch::If(condition(how))
                     }
                 };
-                self.push(Step::Branch(branch, target.into()))
+                self.branch(branch, target.into())
             }
-            Op::Jump { target } => self.push(Step::Branch(Branch::Always, target.into())),
+            Op::Jump { target } => self.branch(Branch::Always, target.into()),
             Op::Collect { map, key, value } => self.collect(number, map, key, value),
             Op::Get { to, map, key } => self.get(number, to, map, key),
             Op::Has { to, map, key } => self.has(number, to, map, key),

@@ -51,13 +51,11 @@ impl Lowering<'_> {
         if matches!(layout, Layout::Powers | Layout::Rows(_)) {
             self.instruction(a64::add_shifted(OTHER, OTHER, ONE, 3))?;
         }
-        if !self.atomics && layout != Layout::Sum {
-            self.instruction(encode::load_at(ONE, Snippet::CPU, OTHER))?;
-            self.instruction(encode::add(ONE, ONE, 1))?;
-            return self.instruction(encode::store_at(ONE, Snippet::CPU, OTHER));
+        if layout != Layout::Sum {
+            return Ok(self.steps.count(OTHER, ONE, self.atomics)?);
         }
         self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
-        self.add_to_words(number, 0, (layout == Layout::Sum).then_some(value))
+        self.add_to_words(number, 0, Some(value))
     }
 
     /// Adds a value to a cached aggregation, if the key, which is in a register, has its slot.
@@ -79,7 +77,7 @@ impl Lowering<'_> {
         for &offset in self.kernel.cpu.offsets {
             self.instruction(load(OTHER, OTHER, offset))?;
         }
-        self.slots = Some((self.steps.len(), map));
+        self.slots = Some((self.steps.next_number(), map));
         self.push(Step::Number(ONE, 0))?;
         self.instruction(a64::add_shifted(OTHER, ONE, OTHER, 3))?;
         self.instruction(load(OTHER, OTHER, 0))?;
@@ -131,7 +129,7 @@ impl Lowering<'_> {
     /// Loads the distance of the words of `key` into `OTHER`.
     fn words(&mut self, key: Key) -> Result<(), NoSnippet> {
         if key.parts.iter().all(|part| matches!(part, KeyPart::Number(_))) {
-            fallible::push(&mut self.fixed, (self.steps.len(), key))?;
+            fallible::push(&mut self.fixed, (self.steps.next_number(), key))?;
             return self.push(Step::Number(OTHER, 0));
         }
         if self.operand.as_ref().is_some_and(|other| *other != key) {

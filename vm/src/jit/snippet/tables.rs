@@ -14,7 +14,7 @@
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
-use aarch64_kprobes::probe::{Snippet, Step};
+use aarch64_kprobes::probe::{Snippet, Step, StepLabel};
 
 use super::super::access::Shape;
 use super::super::operation::{binary, is_remainder, with_constant};
@@ -59,21 +59,6 @@ impl Search {
 }
 
 impl Lowering<'_> {
-    /// Adds a branch within an op; [`bind`](Self::bind) sets its target.
-    fn branch_on(&mut self, branch: Branch) -> Result<usize, NoSnippet> {
-        let number = self.steps.len();
-        fallible::push(&mut self.within, number)?;
-        self.push(Step::Branch(branch, number))?;
-        Ok(number)
-    }
-
-    fn bind(&mut self, branch: usize) {
-        let here = self.steps.len();
-        if let Some(Step::Branch(_, target)) = self.steps.get_mut(branch) {
-            *target = here;
-        }
-    }
-
     /// Unlocks the bucket.
     fn release(&mut self) -> Result<(), NoSnippet> {
         self.instruction(a64::store_release(ZERO, BUCKET))
@@ -104,21 +89,20 @@ impl Lowering<'_> {
         Ok(wanted)
     }
 
-    /// Searches for the key. The returned branch is taken if the key has a slot; otherwise control continues after
-    /// this.
-    fn find(&mut self, wanted: &Search) -> Result<usize, NoSnippet> {
-        let [first, rest @ ..] = wanted.key() else { return self.branch_on(Branch::NotZero(TAKEN)) };
+    /// Searches for the key. Control goes on at the returned label if the key has a slot, and otherwise after this.
+    fn find(&mut self, wanted: &Search) -> Result<StepLabel, NoSnippet> {
+        let [first, rest @ ..] = wanted.key() else { return Ok(self.steps.branch_ahead(Branch::NotZero(TAKEN))?) };
         self.instruction(encode::add(SLOT, BUCKET, SLOTS_AT))?;
-        let again = self.steps.len();
-        let next = self.branch_on(Branch::BitClear(TAKEN, 0))?;
+        let again = self.steps.next_number();
+        let next = self.steps.branch_ahead(Branch::BitClear(TAKEN, 0))?;
         self.instruction(load(ONE, SLOT, 0))?;
         self.instruction(a64::compute(Binary::SubtractFlags, ZERO, ONE, *first))?;
         if let [second] = rest {
             self.instruction(load(ONE, SLOT, 8))?;
             self.instruction(a64::compare_if(Condition::Eq, ONE, *second))?;
         }
-        let found = self.branch_on(Branch::If(Condition::Eq))?;
-        self.bind(next);
+        let found = self.steps.branch_ahead(Branch::If(Condition::Eq))?;
+        self.steps.place(next);
         self.instruction(encode::add(SLOT, SLOT, wanted.shape.slot_bytes() as u16))?;
         self.push(Step::Turn(TAKEN, again))?;
         Ok(found)
@@ -131,9 +115,9 @@ impl Lowering<'_> {
             return Ok(());
         }
         self.instruction(load(ONE, BUCKET, FURTHEST_AT))?;
-        let absent = self.branch_on(Branch::Zero(ONE))?;
+        let absent = self.steps.branch_ahead(Branch::Zero(ONE))?;
         self.leave()?;
-        self.bind(absent);
+        self.steps.place(absent);
         Ok(())
     }
 
@@ -151,16 +135,16 @@ impl Lowering<'_> {
         let (base, offset) = wanted.value();
         if deleted.is_some() {
             self.leave()?;
-            self.bind(found);
+            self.steps.place(found);
             self.held = deleted;
             return self.instruction(load(target, base, offset));
         }
         self.is_absent(&wanted)?;
         self.push(Step::Number(target, 0))?;
-        let read = self.branch_on(Branch::Always)?;
-        self.bind(found);
+        let read = self.steps.branch_ahead(Branch::Always)?;
+        self.steps.place(found);
         self.instruction(load(target, base, offset))?;
-        self.bind(read);
+        self.steps.place(read);
         self.release()
     }
 
@@ -171,10 +155,10 @@ impl Lowering<'_> {
         let found = self.find(&wanted)?;
         self.is_absent(&wanted)?;
         self.push(Step::Number(target, 0))?;
-        let told = self.branch_on(Branch::Always)?;
-        self.bind(found);
+        let told = self.steps.branch_ahead(Branch::Always)?;
+        self.steps.place(found);
         self.push(Step::Number(target, 1))?;
-        self.bind(told);
+        self.steps.place(told);
         self.release()
     }
 
@@ -184,11 +168,11 @@ impl Lowering<'_> {
         self.has_collected = true;
         let value = Operand::Word(from);
         let (base, offset) = wanted.value();
-        let used = if wanted.key().is_empty() { None } else { Some(self.branch_on(Branch::NotZero(TAKEN))?) };
+        let used = if wanted.key().is_empty() { None } else { Some(self.steps.branch_ahead(Branch::NotZero(TAKEN))?) };
         let far = match used {
             Some(_) => {
                 self.instruction(load(ONE, BUCKET, FURTHEST_AT))?;
-                Some(self.branch_on(Branch::NotZero(ONE))?)
+                Some(self.steps.branch_ahead(Branch::NotZero(ONE))?)
             }
             None => None,
         };
@@ -204,15 +188,15 @@ impl Lowering<'_> {
             _ => self.instruction(encode::store(register, BUCKET, SLOTS_AT))?,
         }
         if let (Some(used), Some(far)) = (used, far) {
-            let done = self.branch_on(Branch::Always)?;
-            self.bind(used);
+            let done = self.steps.branch_ahead(Branch::Always)?;
+            self.steps.place(used);
             let found = self.find(&wanted)?;
-            self.bind(far);
+            self.steps.place(far);
             self.leave()?;
-            self.bind(found);
+            self.steps.place(found);
             let register = self.operand(number, value, ONE)?;
             self.instruction(encode::store(register, base, offset))?;
-            self.bind(done);
+            self.steps.place(done);
         }
         self.release()
     }
@@ -233,7 +217,7 @@ impl Lowering<'_> {
         self.has_collected = true;
         let found = self.find(&wanted)?;
         self.leave()?;
-        self.bind(found);
+        self.steps.place(found);
         let (base, offset) = wanted.value();
         self.instruction(load(ONE, base, offset))?;
         let word = match self.number_of(by).and_then(|value| with_constant(how, OTHER, ONE, value)) {
@@ -264,10 +248,10 @@ impl Lowering<'_> {
         self.has_collected = true;
         let found = self.find(&wanted)?;
         self.is_absent(&wanted)?;
-        let done = self.branch_on(Branch::Always)?;
-        self.bind(found);
+        let done = self.steps.branch_ahead(Branch::Always)?;
+        self.steps.place(found);
         self.clear(wanted.shape)?;
-        self.bind(done);
+        self.steps.place(done);
         self.release()
     }
 
