@@ -32,11 +32,10 @@ impl Clause<'_, '_> {
 
     /// `str`: reads a string from memory.
     pub fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
-        if let Some(place) = self.rust_place(pointer)? {
-            let most = length.map(|length| self.known(length, 1, TEXT_MAX as u64));
-            if let Some(text) = self.sequence_text(place, most.transpose()?, pointer.span)? {
-                return Ok(text);
-            }
+        if let Some(place) = self.rust_place(pointer)?
+            && let Some(text) = self.sequence_text(place, length, pointer.span)?
+        {
+            return Ok(text);
         }
         let value = self.value(pointer)?;
         if let (Type::Text { .. }, None, true) = (value.of, length, self.is_at_events()) {
@@ -84,11 +83,19 @@ impl Clause<'_, '_> {
         self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)
     }
 
-    /// Reads the text of a Rust string or byte sequence, at most `most` bytes or as many as the program sets; `None`
-    /// for any other value.
-    pub fn sequence_text(&mut self, value: RustPlace, most: Option<u64>, span: Span) -> Result<Option<Value>, Error> {
+    /// Reads the text of a Rust string or byte sequence, at most `most` bytes, which must be a constant, or as many as
+    /// the program sets; `None` for any other value.
+    pub fn sequence_text(
+        &mut self,
+        value: RustPlace,
+        most: Option<&Expression>,
+        span: Span,
+    ) -> Result<Option<Value>, Error> {
         let Some((address, length)) = self.bytes_of(value, span)? else { return Ok(None) };
-        let most = most.unwrap_or(self.checker.config.text_length.into());
+        let most = match most {
+            Some(most) => self.known(most, 1, TEXT_MAX as u64)?,
+            None => self.checker.config.text_length.into(),
+        };
         self.read_text(address, length, most, span).map(Some)
     }
 

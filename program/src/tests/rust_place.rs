@@ -598,6 +598,10 @@ fn strings_are_as_long_as_they_are() {
     (task.registers[1], task.registers[2]) = (0x8030, 4);
     assert_tried!(printed_at("kprobe:blk::read", "@[str(args.data)] = count();", &task), "@[net0]: 1\n");
     assert_tried!(printed("if (args.name == \"net0 \") { print(1); }"), "1\n");
+    // The length may be computed for an address, but not for a string of Rust.
+    (task.registers[3], task.registers[5]) = (0x8030, 4);
+    assert_eq!(printed_at("kprobe:blk::read", "print(str(args.pointer, arg5));", &task), "net0\n");
+    assert!(refused("kprobe:blk::read { print(str(args.data, arg5)); }").contains("this has to be a constant"));
 }
 
 #[test]
