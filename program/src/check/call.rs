@@ -7,7 +7,7 @@ use kprobes_types::LineError;
 use kprobes_vm::ir::{Builtin, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 
 use super::clause::Clause;
-use super::value::{SIGNED, UNSIGNED, Value, constant, number};
+use super::value::{SIGNED, UNSIGNED, Value, number};
 use crate::builtins::{not_a_value, unknown_function};
 use crate::checked::RustValue;
 use crate::config::StackMode;
@@ -34,12 +34,20 @@ pub(super) fn map(argument: &Expression) -> Result<&MapReference, Error> {
 impl Clause<'_, '_> {
     /// Returns the constant value of `argument`, which must be from `least` to `most`.
     pub fn known(&mut self, argument: &Expression, least: u64, most: u64) -> Result<u64, Error> {
+        match self.bounded(argument, least, most)? {
+            Operand::Constant(value) => Ok(value),
+            Operand::Word(_) => Err(argument.span.error(Problem::NotConstant)),
+        }
+    }
+
+    /// Returns the number `argument`, which must be from `least` to `most` if it is a constant.
+    pub fn bounded(&mut self, argument: &Expression, least: u64, most: u64) -> Result<Operand, Error> {
         let value = self.value(argument)?;
-        let value = number(value, argument.span)?;
-        let value = constant(value, argument.span)?;
-        match (least..=most).contains(&value) {
-            true => Ok(value),
-            false => Err(argument.span.error(Problem::Range { least, most })),
+        match number(value, argument.span)?.at {
+            Operand::Constant(value) if !(least..=most).contains(&value) => {
+                Err(argument.span.error(Problem::Range { least, most }))
+            }
+            at => Ok(at),
         }
     }
 

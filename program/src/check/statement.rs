@@ -8,7 +8,7 @@ use kprobes_vm::ir::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Typ
 use super::clause::{Clause, LoopJumps};
 use super::map::read_op;
 use super::shapes::Shapes;
-use super::value::{Named, SIGNED, Value, Variable, constant, join, number};
+use super::value::{Named, SIGNED, Value, Variable, join, number};
 use super::{Checker, Stage};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
@@ -96,12 +96,7 @@ impl<'c, 's> Clause<'c, 's> {
                 self.if_else(condition, Branch::Block(then), Branch::Block(otherwise), span)
             }
             StatementForm::Unroll { count, body } => {
-                let value = self.value(count)?;
-                let value = number(value, count.span)?;
-                let times = constant(value, count.span)?;
-                if !(1..=UNROLL_MAX).contains(&times) {
-                    return Err(count.span.error(Problem::Range { least: 1, most: UNROLL_MAX }));
-                }
+                let times = self.known(count, 1, UNROLL_MAX)?;
                 (0..times).try_for_each(|_| self.block(body))
             }
             StatementForm::While { condition, body } => {

@@ -46,18 +46,10 @@ impl Clause<'_, '_> {
         let most = u64::from(self.checker.config.text_length);
         let (length, most) = match length {
             None => (Operand::Constant(most), most),
-            Some(expression) => {
-                let value = self.value(expression)?;
-                let value = number(value, expression.span)?;
-                match value.at {
-                    Operand::Word(_) => (value.at, most),
-                    Operand::Constant(bytes) => {
-                        let most = TEXT_MAX as u64;
-                        let problem = expression.span.error(Problem::Range { least: 1, most });
-                        if (1..=most).contains(&bytes) { (value.at, bytes) } else { return Err(problem) }
-                    }
-                }
-            }
+            Some(length) => match self.bounded(length, 1, TEXT_MAX as u64)? {
+                length @ Operand::Constant(bytes) => (length, bytes),
+                length @ Operand::Word(_) => (length, most),
+            },
         };
         self.read_text(address, length, most, span)
     }
@@ -109,17 +101,12 @@ impl Clause<'_, '_> {
 
     /// Returns the length of a buffer, and its number of words.
     fn bytes_length(&mut self, length: &Expression) -> Result<(Operand, u8), Error> {
-        let value = self.value(length)?;
-        let value = number(value, length.span)?;
-        let words = match value.at {
+        let length = self.bounded(length, 1, TEXT_MAX as u64 + 1)?;
+        let words = match length {
             Operand::Word(_) => BYTES_WORDS,
-            Operand::Constant(bytes) => {
-                let most = TEXT_MAX as u64 + 1;
-                let problem = length.span.error(Problem::Range { least: 1, most });
-                if (1..=most).contains(&bytes) { bytes.div_ceil(8) as u8 } else { return Err(problem) }
-            }
+            Operand::Constant(bytes) => bytes.div_ceil(8) as u8,
         };
-        Ok((value.at, words + 1))
+        Ok((length, words + 1))
     }
 
     /// `memcmp`: 0 if the bytes at two addresses, or of two strings, are equal, and 1 otherwise.
