@@ -12,7 +12,7 @@ use super::call::{map, written};
 use super::clause::Clause;
 use super::format;
 use super::map::read_op;
-use super::value::{UNSIGNED, number};
+use super::value::UNSIGNED;
 use super::variable_group::VariableGroup;
 use crate::builtins::{Role, find};
 use crate::checked::{ASSERTION_STATUS, Action, EXIT_STATUSES, PrintKind};
@@ -34,8 +34,7 @@ impl Clause<'_, '_> {
         let Some((first, rest)) = arguments.split_first() else {
             return Ok(Some((MapValue::Aggregate(Aggregate::Count), Operand::Constant(1))));
         };
-        let value = self.value(first)?;
-        let value = number(value, first.span)?;
+        let value = self.numeric(first)?;
         let signed = value.is_signed();
         let aggregate = match name.node.as_str() {
             "sum" => Aggregate::Sum { signed },
@@ -124,8 +123,7 @@ impl Clause<'_, '_> {
                 self.emit(action, Word(0), 0, span)
             }
             ("unwatch", [address]) => {
-                let value = self.value(address)?;
-                let value = number(value, address.span)?;
+                let value = self.numeric(address)?;
                 let from = self.in_words(value, value.of, span)?;
                 self.emit(Action::Unwatch, from, 1, span)
             }
@@ -141,19 +139,16 @@ impl Clause<'_, '_> {
                 self.push(Op::Delete { map, key }, span)
             }
             ("exit", []) => self.exit(Operand::Constant(0), span),
-            ("exit", [status]) => {
-                let value = self.value(status)?;
-                match number(value, status.span)?.at {
-                    Operand::Constant(known) if known != 0 && !EXIT_STATUSES.contains(&known) => {
-                        Err(status.span.error(Problem::ExitStatus))
-                    }
-                    known @ Operand::Constant(_) => self.exit(known, span),
-                    computed => {
-                        let status = self.exit_status(computed, span)?;
-                        self.exit(status, span)
-                    }
+            ("exit", [status]) => match self.numeric(status)?.at {
+                Operand::Constant(known) if known != 0 && !EXIT_STATUSES.contains(&known) => {
+                    Err(status.span.error(Problem::ExitStatus))
                 }
-            }
+                known @ Operand::Constant(_) => self.exit(known, span),
+                computed => {
+                    let status = self.exit_status(computed, span)?;
+                    self.exit(status, span)
+                }
+            },
             ("find", _) => self.call(name, arguments, span).map(drop),
             (other, _) => {
                 if let Some(action) = find(Role::Action, other) {

@@ -26,10 +26,7 @@ impl Clause<'_, '_> {
         };
         let spot = match spot {
             Some(spot) => spot,
-            None => {
-                let value = self.value(of)?;
-                Spot::Memory(number(value, of.span)?.at, 0)
-            }
+            None => Spot::Memory(self.numeric(of)?.at, 0),
         };
         let low = self.load(spot, 4, UNSIGNED, span)?;
         let high = self.load(spot.at(4), 2, UNSIGNED, span)?;

@@ -40,10 +40,15 @@ impl Clause<'_, '_> {
         }
     }
 
+    /// Compiles an expression, which must be a number or a pointer.
+    pub fn numeric(&mut self, expression: &Expression) -> Result<Value, Error> {
+        let value = self.value(expression)?;
+        number(value, expression.span)
+    }
+
     /// Returns the number `argument`, which must be from `least` to `most` if it is a constant.
     pub fn bounded(&mut self, argument: &Expression, least: u64, most: u64) -> Result<Operand, Error> {
-        let value = self.value(argument)?;
-        match number(value, argument.span)?.at {
+        match self.numeric(argument)?.at {
             Operand::Constant(value) if !(least..=most).contains(&value) => {
                 Err(argument.span.error(Problem::Range { least, most }))
             }
@@ -123,8 +128,7 @@ impl Clause<'_, '_> {
             ("buf", [pointer, length]) => self.bytes(pointer, length, span),
             ("strftime", [format, nanoseconds]) => {
                 let of = self.time_format(format)?;
-                let value = self.value(nanoseconds)?;
-                Ok(Value { of, ..number(value, nanoseconds.span)? })
+                Ok(Value { of, ..self.numeric(nanoseconds)? })
             }
             ("strncmp", [one, other, length]) => {
                 let first = self.value(one)?;

@@ -8,7 +8,7 @@ use kprobes_vm::ir::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Typ
 use super::clause::{Clause, LoopJumps};
 use super::map::read_op;
 use super::shapes::Shapes;
-use super::value::{Named, SIGNED, Value, Variable, join, number};
+use super::value::{Named, SIGNED, Value, Variable, join};
 use super::{Checker, Stage};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
@@ -234,10 +234,7 @@ impl<'c, 's> Clause<'c, 's> {
         span: Span,
     ) -> Result<(), Error> {
         let (free, variables) = (self.free, self.variables.len());
-        let value = self.value(first)?;
-        let first = number(value, first.span)?;
-        let value = self.value(end)?;
-        let last = number(value, end.span)?;
+        let (first, last) = (self.numeric(first)?, self.numeric(end)?);
         let of = Type::Integer { signed: join(&first, &last) };
         // The bounds are copied, because the body may change the variables that they are computed from.
         let [counter, most, variable] = [self.room(1, span)?, self.room(1, span)?, self.room(1, span)?];

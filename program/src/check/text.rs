@@ -93,8 +93,7 @@ impl Clause<'_, '_> {
 
     /// `buf`: reads bytes from memory.
     pub fn bytes(&mut self, pointer: &Expression, length: &Expression, span: Span) -> Result<Value, Error> {
-        let value = self.value(pointer)?;
-        let address = number(value, pointer.span)?.at;
+        let address = self.numeric(pointer)?.at;
         let (length, words) = self.bytes_length(length)?;
         self.give(Type::Bytes { words }, |to| Op::ReadBytes { to, words, address, length }, span)
     }
@@ -122,8 +121,7 @@ impl Clause<'_, '_> {
             return self.compare(first, [one, other], length, span);
         }
         let left = number(first, one.span)?.at;
-        let second = self.value(other)?;
-        let right = number(second, other.span)?.at;
+        let right = self.numeric(other)?.at;
         let (length, words) = self.bytes_length(length)?;
         let of = Type::Bytes { words };
         let one = self.give(of, |to| Op::ReadBytes { to, words, address: left, length }, span)?;
