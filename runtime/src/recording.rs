@@ -4,13 +4,12 @@
 //! Frames go to a virtio console that carries nothing else, if the machine has one (Virtio 1.2, 5.3). Otherwise they go
 //! over the UART as marked text, between the lines of the console.
 //!
-//! As long as the host takes no frames, a recording waits, and the rings lose records. The end of a recording waits for
-//! a moment only, and tells how many frames were not sent.
+//! As long as the host takes no frames, a recording waits, and the rings lose records. At its end, it gives up a frame
+//! that the host does not take within a second, and all that would follow.
 
 use alloc::vec::Vec;
 use core::fmt::Write;
-use core::mem;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
 use fallible::{Arc, OutOfMemory, Text};
@@ -41,12 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// that may arrive, and nothing arrives here.
 struct Channel {
     transport: MmioTransport<'static>,
-    sending: VirtQueue<Memory, DEPTH>,
-    /// The frame that was sent last, in heap memory, which a device can be given. It does not change while the device
-    /// has it, which may be after the end of the recording.
-    frame: Vec<u8>,
-    /// If the device has the frame: the queue's token for it, and the counter when it was sent.
-    sent: Option<(u16, u64)>,
+    /// `None` if the device was reset, so that it forgets a frame.
+    sending: Option<VirtQueue<Memory, DEPTH>>,
 }
 
 /// The queue to the host (Virtio 1.2, 5.3.2), and its size in buffers. One buffer is sent at a time.
@@ -58,54 +53,51 @@ const VERSION_1: u64 = 1 << 32;
 impl Channel {
     /// Initializes the device.
     fn new(mut transport: MmioTransport<'static>) -> virtio_drivers::Result<Self> {
-        // The initialization sequence of Virtio 1.2, 3.1.1.
-        let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
-        transport.set_status(DeviceStatus::empty());
-        transport.set_status(known);
-        let features = transport.read_device_features() & VERSION_1;
-        transport.write_driver_features(features);
-        transport.set_status(known | DeviceStatus::FEATURES_OK);
-        let sending = VirtQueue::new(&mut transport, TO_HOST, false, false)?;
-        transport.set_status(known | DeviceStatus::FEATURES_OK | DeviceStatus::DRIVER_OK);
-        Ok(Self { transport, sending, frame: Vec::with_capacity(HEADER + RAW_PAGE), sent: None })
+        let sending = Some(start(&mut transport)?);
+        Ok(Self { transport, sending })
     }
 
-    /// Sends `frame`, which becomes another buffer of the same capacity, and waits until the device has consumed it.
-    /// Returns false if the device does not accept the frame, or does not consume it or the one before it in time: see
-    /// [`wait`](Self::wait).
-    fn send(&mut self, frame: &mut Vec<u8>, is_ending: &AtomicBool) -> bool {
-        if !self.wait(is_ending) {
-            return false;
+    /// Sends `frame`, which lies in the heap, and waits until the device has consumed it. Returns false if the device
+    /// does not accept it, or if `is_over` returns true first.
+    fn send(&mut self, frame: &[u8], is_over: impl Fn() -> bool) -> bool {
+        let Self { transport, sending } = self;
+        if sending.is_none() {
+            *sending = start(transport).ok();
         }
-        mem::swap(&mut self.frame, frame);
-        // SAFETY: the device has no frame, and this one does not change until `wait` has taken it back.
-        let Ok(token) = (unsafe { self.sending.add(&[&self.frame[..]], &mut []) }) else { return false };
-        self.sent = Some((token, time::counter()));
-        if self.sending.should_notify() {
-            self.transport.notify(TO_HOST);
+        let Some(queue) = sending else { return false };
+        // SAFETY: the frame is borrowed until the device has given it back, or has been reset, below.
+        let Ok(token) = (unsafe { queue.add(&[frame], &mut []) }) else { return false };
+        if queue.should_notify() {
+            transport.notify(TO_HOST);
         }
-        self.wait(is_ending)
-    }
-
-    /// Waits until the device has consumed the frame that it has, if it has one. Returns false if it keeps the frame:
-    /// because `is_ending` is true and [`PATIENCE`] has passed since the frame was sent, or because the device returned
-    /// something else.
-    fn wait(&mut self, is_ending: &AtomicBool) -> bool {
-        let Some((token, since)) = self.sent else { return true };
-        let deadline = since.saturating_add(time::ticks(PATIENCE));
-        while !self.sending.can_pop() {
-            if is_ending.load(Ordering::Relaxed) && time::counter() >= deadline {
-                return false;
-            }
+        while !queue.can_pop() && !is_over() {
             core::hint::spin_loop();
         }
-        // SAFETY: `send` gave the device this frame under this token, and the frame has not changed.
-        let is_consumed = unsafe { self.sending.pop_used(token, &[&self.frame[..]], &mut []) }.is_ok();
-        if is_consumed {
-            self.sent = None;
+        // SAFETY: `add` has returned this token for this slice.
+        if queue.can_pop() && unsafe { queue.pop_used(token, &[frame], &mut []) }.is_ok() {
+            return true;
         }
-        is_consumed
+        // The device has no buffers once it is reset, which its status tells (Virtio 1.2, 2.4).
+        transport.set_status(DeviceStatus::empty());
+        while !transport.get_status().is_empty() {
+            core::hint::spin_loop();
+        }
+        *sending = None;
+        false
     }
+}
+
+/// Initializes the device (Virtio 1.2, 3.1.1), and returns its queue.
+fn start(transport: &mut MmioTransport<'static>) -> virtio_drivers::Result<VirtQueue<Memory, DEPTH>> {
+    let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
+    transport.set_status(DeviceStatus::empty());
+    transport.set_status(known);
+    let features = transport.read_device_features() & VERSION_1;
+    transport.write_driver_features(features);
+    transport.set_status(known | DeviceStatus::FEATURES_OK);
+    let sending = VirtQueue::new(transport, TO_HOST, false, false)?;
+    transport.set_status(known | DeviceStatus::FEATURES_OK | DeviceStatus::DRIVER_OK);
+    Ok(sending)
 }
 
 /// The channel to the host, if the machine has one. Set at most once, at boot.
@@ -123,11 +115,13 @@ pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl 
 /// The result of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Records that were sent.
+    /// Records that were sent. Records are taken from the rings in batches; if a frame of a batch was not sent, all of
+    /// the batch counts as lost.
     pub records: u64,
-    /// Records that were lost: overwritten before they were taken, or dropped because the ring was full.
+    /// Records that were lost: overwritten before they were taken, dropped because the ring was full, or in frames that
+    /// the channel did not take.
     pub lost: u64,
-    /// Frames that the channel did not accept.
+    /// Frames that the channel did not take.
     pub unsent: u64,
     /// Memory ran out when the recording ended, so the rings still hold records.
     pub is_short: bool,
@@ -135,7 +129,8 @@ pub struct Outcome {
 
 /// A recording in progress. It goes on until [`end`](Self::end) is called.
 pub struct Recording {
-    is_ending: Arc<AtomicBool>,
+    /// The counter when the recording was told to end; 0 before that.
+    ended: Arc<AtomicU64>,
     outcome: Arc<PreemptLock<Outcome>>,
     task: JoinHandle,
 }
@@ -147,9 +142,9 @@ impl Recording {
     ///
     /// [`OutOfMemory`] if there is no memory for the task or its buffers.
     pub fn begin() -> Result<Self, OutOfMemory> {
-        let is_ending = Arc::try_new(AtomicBool::new(false))?;
+        let ended = Arc::try_new(AtomicU64::new(0))?;
         let outcome = Arc::try_new(PreemptLock::new(Outcome::default()))?;
-        let mut sender = Sender::new(is_ending.clone())?;
+        let mut sender = Sender::new(ended.clone())?;
         let task = task::try_spawn("record", {
             let outcome = outcome.clone();
             move || {
@@ -157,14 +152,14 @@ impl Recording {
                 *outcome.lock() = sender.outcome;
             }
         })?;
-        Ok(Self { is_ending, outcome, task })
+        Ok(Self { ended, outcome, task })
     }
 
-    /// Sends what is in the rings by now, and ends the recording. If the channel does not take a frame within a second,
-    /// it and the frames after it are not sent.
+    /// Sends what is in the rings by now, and ends the recording. If the channel does not take a frame within
+    /// [`PATIENCE`], it and the frames after it are not sent.
     #[must_use]
     pub fn end(self) -> Outcome {
-        self.is_ending.store(true, Ordering::Release);
+        self.ended.store(time::counter().max(1), Ordering::Release);
         self.task.join();
         *self.outcome.lock()
     }
@@ -181,22 +176,25 @@ struct Sender {
     /// The tasks that have records, in ascending order of their numbers, each with its name and whether the host knows
     /// the name.
     tasks: Vec<(u32, [u8; 16], bool)>,
-    /// Whether the recording was told to end.
-    is_ending: Arc<AtomicBool>,
+    /// The counter when the recording was told to end; 0 before that.
+    ended: Arc<AtomicU64>,
+    /// Whether the channel was given up, so that no more frames are sent.
+    has_given_up: bool,
     outcome: Outcome,
 }
 
 impl Sender {
-    fn new(is_ending: Arc<AtomicBool>) -> Result<Self, OutOfMemory> {
+    fn new(ended: Arc<AtomicU64>) -> Result<Self, OutOfMemory> {
         let mut frame = Vec::new();
         frame.try_reserve_exact(HEADER + RAW_PAGE)?;
         let channel = CHANNEL.get().and_then(Mutex::try_lock);
-        Ok(Self { channel, frame, number: 0, tasks: Vec::new(), is_ending, outcome: Outcome::default() })
+        let (tasks, outcome) = (Vec::new(), Outcome::default());
+        Ok(Self { channel, frame, number: 0, tasks, ended, has_given_up: false, outcome })
     }
 
     fn send_all(&mut self) {
         loop {
-            let is_last = self.is_ending.load(Ordering::Acquire);
+            let is_last = self.ended.load(Ordering::Acquire) != 0;
             let taken = self.take();
             self.send_tasks();
             match taken {
@@ -228,10 +226,12 @@ impl Sender {
             loop {
                 let tasks = &mut self.tasks;
                 let pages = rings.take_pages(cpu, clock, &mut |record| note(tasks, record))?;
-                self.outcome.records += pages.records;
                 self.outcome.lost += pages.lost;
                 records += pages.records;
+                let unsent = self.outcome.unsent;
                 pages.bytes.chunks(RAW_PAGE).for_each(|page| self.send(PayloadKind::Page, cpu as u16, used(page)));
+                let is_sent = self.outcome.unsent == unsent;
+                *(if is_sent { &mut self.outcome.records } else { &mut self.outcome.lost }) += pages.records;
                 left = left.saturating_sub(pages.bytes.len());
                 if pages.records == 0 || left == 0 {
                     break;
@@ -262,9 +262,17 @@ impl Sender {
         // The reserved room suffices, because no payload is longer than a page.
         self.frame.extend_from_slice(&header);
         self.frame.extend_from_slice(payload);
-        match &mut self.channel {
-            Some(channel) => self.outcome.unsent += u64::from(!channel.send(&mut self.frame, &self.is_ending)),
-            None => uart::write_aside(format_args!("{}", Marked(Mark::Frame, Base64(&self.frame)))),
+        let Some(channel) = &mut self.channel else {
+            return uart::write_aside(format_args!("{}", Marked(Mark::Frame, Base64(&self.frame))));
+        };
+        let (begun, patience) = (time::counter(), time::ticks(PATIENCE));
+        let is_over = || {
+            let ended = self.ended.load(Ordering::Relaxed);
+            ended != 0 && time::counter().saturating_sub(ended.max(begun)) >= patience
+        };
+        if self.has_given_up || !channel.send(&self.frame, is_over) {
+            self.outcome.unsent += 1;
+            self.has_given_up = self.ended.load(Ordering::Relaxed) != 0;
         }
     }
 }
