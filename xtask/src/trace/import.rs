@@ -86,9 +86,28 @@ fn config(text: &str, at: usize) -> Option<Range<usize>> {
     let sign = skip_blank(text, word(text, at, "config")?);
     let open = skip_blank(text, sign + text[sign..].strip_prefix('=').map(|_| 1)?);
     text[open..].strip_prefix('{')?;
-    let end = open + text[open..].find('}')? + 1;
+    let end = closing_brace(text, open + 1)? + 1;
     let after = skip_blank(text, end);
     Some(at..if text[after..].starts_with(';') { after + 1 } else { end })
+}
+
+/// Returns the offset of the first `}` from `at` that is neither in a string nor in a comment.
+fn closing_brace(text: &str, mut at: usize) -> Option<usize> {
+    let mut in_string = false;
+    loop {
+        if !in_string {
+            at = skip_blank(text, at);
+        }
+        let c = text[at..].chars().next()?;
+        match c {
+            '}' if !in_string => return Some(at),
+            '"' => in_string = !in_string,
+            // The character after it does not end the string.
+            '\\' if in_string => at += text[at + 1..].chars().next().map_or(0, char::len_utf8),
+            _ => {}
+        }
+        at += c.len_utf8();
+    }
 }
 
 /// Returns the offset of the first character from `at` that is neither white space nor in a comment.
@@ -176,6 +195,10 @@ mod tests {
         for text in ["BEGIN { import \"a\"; }", "", "imports:f { }", "import:f { }", "/* import \"a\";", "config { }"] {
             assert_eq!(prologue(text), Ok(Prologue::default()), "{text}");
         }
+        let block = "config = { // }\n x = \"}\\\"}\"; /* } */ }";
+        let text = format!("{block} import \"a.bt\";");
+        let Prologue { imports, config, .. } = prologue(&text).unwrap();
+        assert_eq!((&text[config.unwrap()], imports.len()), (block, 1), "a block ends at its own brace");
         let commented = "/*/ import \"a\"; */import \"b\";";
         assert_eq!(prologue(commented).unwrap().imports[0].path, "b", "a comment ends after its beginning");
     }
