@@ -151,6 +151,7 @@ impl Source {
                     self.put_probe(&rest[..length], number, at, arguments)
                         .map_err(|sentence| flaw(at..at + 1, &sentence))?;
                 }
+                '/' if depth == 0 && !is_past_probes && is_in_path(rest) => self.put("/", number, at),
                 '/' | '{' | '}' => {
                     match c {
                         '{' => depth += 1,
@@ -250,6 +251,15 @@ impl Source {
     }
 }
 
+/// Returns whether the `/` at the start of `text` is part of the path of a source file, as in `net/tcp.rs:12`, and not
+/// the start of a predicate: see `program/src/syntax/probe.rs`. The directories in the path may have arguments.
+fn is_in_path(text: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "_-./$".contains(c);
+    let end = text.find(|c| !is_part(c)).unwrap_or(text.len());
+    let (path, behind) = text.split_at(end);
+    behind.starts_with(':') && [".rs", ".S"].iter().any(|ending| path.ends_with(ending))
+}
+
 /// Returns the argument that `name`, which is `$N`, stands for. `None` if it is not given.
 fn argument<'a>(name: &str, arguments: &'a [String]) -> Option<&'a str> {
     let number: usize = name[1..].parse().ok()?;
@@ -313,6 +323,9 @@ mod tests {
         let expected =
             "kprobe:<a::B as c>::*, kretprobe:<a::B as c>::* /arg0 > $2/ { @ = $2; if (1) { } } interval:s:5 { }";
         assert_eq!(line(text, &["<a::B as c>::*", "5"]), expected);
+        let lines = "kprobe:net/tcp.rs:$1, kprobe:a/$2/b.S:$1 /$1 == 2/ { } kprobe:f /$1/ { }";
+        let expected = "kprobe:net/tcp.rs:12, kprobe:a/x/b.S:12 /$1 == 2/ { } kprobe:f /$1/ { }";
+        assert_eq!(line(lines, &["12", "x"]), expected);
         assert!(read(text, &[]).unwrap_err().starts_with("f.bt:1:8: error: $1 is not given, and this needs it\n"));
         assert!(read(text, &["\n"]).unwrap_err().contains("$1 has the control character '\\n', and is in a probe"));
     }
