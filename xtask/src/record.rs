@@ -459,13 +459,19 @@ impl Settings {
     /// Removes the events that were defined since, and gives the rings the size that they had.
     pub fn restore(&self, remote: &mut Remote) -> Result<(), Stopped> {
         let now = Self::of(remote)?;
-        for event in now.events.iter().filter(|event| !self.events.contains(event)) {
+        for event in self.added(&now) {
             remote.does(&format!("-:{}", event.replace(':', "/")))?;
         }
         if let Some(buffer) = self.buffer.filter(|_| self.buffer != now.buffer) {
             remote.does(&format!("echo {buffer} > buffer_size_kb"))?;
         }
         Ok(())
+    }
+
+    /// Returns the events that `now` has in addition, the last first: an event cannot be removed while another one,
+    /// which was defined later, is on it.
+    fn added<'a>(&self, now: &'a Self) -> impl Iterator<Item = &'a String> {
+        now.events.iter().rev().filter(move |event| !self.events.contains(event))
     }
 }
 
@@ -554,6 +560,14 @@ mod tests {
         let sentence = "the machine has an event kprobes/blocks already: remove it by `-:kprobes/blocks`, or define one of \
                         another name";
         assert_eq!(error, sentence);
+    }
+
+    #[test]
+    fn events_are_removed_before_those_that_they_are_on() {
+        let events = ["sched:sched_switch", "kprobes:old", "kprobes:in", "eprobes:on"].map(String::from);
+        let lists = [&events[..2], &events[..]];
+        let [before, now] = lists.map(|events| Settings { events: events.to_vec(), buffer: None });
+        assert_eq!(before.added(&now).collect::<Vec<_>>(), ["eprobes:on", "kprobes:in"]);
     }
 
     #[test]
