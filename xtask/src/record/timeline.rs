@@ -153,8 +153,36 @@ fn value(event: &Event<'_>, offset: usize, size: usize, is_signed: bool) -> i128
     if is_signed { (bits.cast_signed() >> unused).into() } else { (bits >> unused).into() }
 }
 
-/// Writes the calls: each from the event at the entry of a function to the event at its return, in the same task. If an
-/// outer call returns first, the calls inside it end with it.
+/// A call, with the numbers of the events of its entry, or of its return, that have come. Several events may be on one
+/// function.
+struct Call {
+    function: u64,
+    events: BTreeSet<u16>,
+}
+
+impl Call {
+    fn new(function: u64, event: u16) -> Self {
+        Self { function, events: BTreeSet::from([event]) }
+    }
+
+    /// Returns whether an event of `function` is one of this call, and adds it then. Of each call, an event comes once,
+    /// or not at all if it has a filter: an event of a call of its own within this one may be taken for one of this.
+    fn has_also(&mut self, function: u64, event: u16) -> bool {
+        self.function == function && self.events.insert(event)
+    }
+}
+
+/// The calls of a task.
+#[derive(Default)]
+struct Calls {
+    /// Those in progress, the outermost first.
+    open: Vec<Call>,
+    /// The one that returned last, if none has begun since.
+    returned: Option<Call>,
+}
+
+/// Writes the calls: each from the first event at the entry of a function to the first event at its return, in the same
+/// task. If an outer call returns first, the calls inside it end with it.
 fn write_calls(
     recorded: &Recorded,
     formats: &BTreeMap<u16, &Format>,
@@ -169,9 +197,10 @@ fn write_calls(
     // Both have the address of the function in the same place: for a probe at the entry, that of its first instruction.
     let function = |event: &Event<'_>| event.long(8);
     let returning: BTreeSet<u64> = events.iter().filter(|event| is_return(event)).map(function).collect();
-    let mut calls: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    let mut calls: BTreeMap<u32, Calls> = BTreeMap::new();
     for event in events.iter().filter(|event| is_probe(event) && returning.contains(&function(event))) {
-        let open = calls.entry(event.task()).or_default();
+        let Calls { open, returned } = calls.entry(event.task()).or_default();
+        let (function, number) = (function(event), event.number());
         let mut slice = |kind: u64, name: Option<&str>| {
             packet(out, Some(event.time), |packet| {
                 packet.message(11, |slice| {
@@ -183,14 +212,21 @@ fn write_calls(
             })
         };
         if !is_return(event) {
-            open.push(function(event));
-            let symbol = symbols.and_then(|symbols| symbols.lookup(function(event)));
+            *returned = None;
+            if open.last_mut().is_some_and(|call| call.has_also(function, number)) {
+                continue;
+            }
+            open.push(Call::new(function, number));
+            let symbol = symbols.and_then(|symbols| symbols.lookup(function));
             slice(BEGIN, Some(symbol.map_or("?", |symbol| symbol.name)))?;
-        } else if let Some(call) = open.iter().rposition(|open| *open == function(event)) {
+        } else if returned.as_mut().is_none_or(|call| !call.has_also(function, number))
+            && let Some(call) = open.iter().rposition(|open| open.function == function)
+        {
             for _ in call..open.len() {
                 slice(END, None)?;
             }
             open.truncate(call);
+            *returned = Some(Call::new(function, number));
         }
     }
     Ok(())
@@ -293,6 +329,41 @@ mod tests {
         page.extend(data);
         page.resize(pages::PAGE, 0);
         page
+    }
+
+    /// Returns the slices of a trace: the time, the task, and whether it begins or ends.
+    fn slices(trace: &[u8]) -> Vec<(u64, u64, u64)> {
+        let slice = |(_, packet): (u64, Result<u64, &[u8]>)| {
+            let packet = fields(packet.unwrap_err());
+            let slice = fields(find(&packet, 11)?.unwrap_err());
+            let number = |field| find(&slice, field).unwrap().unwrap();
+            Some((find(&packet, 8).unwrap().unwrap(), number(11) - TASKS, number(9)))
+        };
+        fields(trace).into_iter().filter_map(slice).collect()
+    }
+
+    #[test]
+    fn a_call_with_several_events_is_one_slice() {
+        let all = [(7, "__probe_ip"), (8, "__probe_ip"), (9, "__probe_func"), (10, "__probe_func")];
+        let formats = all.map(|(number, field)| {
+            let fields = format!("\tfield:unsigned long {field};\toffset:8;\tsize:8;\tsigned:0;\n");
+            let text = format!("name: e\nID: {number}\nformat:\n{fields}\nprint fmt: \"(%lx)\", REC->{field}\n");
+            Format::parse("kprobes", &text).unwrap()
+        });
+        let f: &[u64] = &[0x1000];
+        // A call, one that calls itself, and one after it.
+        let events = [
+            [(10, 5, 7, f), (11, 5, 8, f), (20, 5, 9, f), (21, 5, 10, f)],
+            [(30, 5, 7, f), (31, 5, 8, f), (40, 5, 7, f), (41, 5, 8, f)],
+            [(50, 5, 9, f), (51, 5, 10, f), (60, 5, 9, f), (61, 5, 10, f)],
+            [(70, 5, 7, f), (71, 5, 8, f), (80, 5, 9, f), (81, 5, 10, f)],
+        ];
+        let recorded =
+            Recorded { pages: vec![page(events.as_flattened())], formats: formats.into(), ..Recorded::default() };
+        let mut trace = Vec::new();
+        write(&recorded, &mut trace).unwrap();
+        let expected = [(10, BEGIN), (20, END), (30, BEGIN), (40, BEGIN), (50, END), (60, END), (70, BEGIN), (80, END)];
+        assert_eq!(slices(&trace), expected.map(|(time, kind)| (time, 5, kind)));
     }
 
     #[test]
