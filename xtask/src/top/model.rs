@@ -46,6 +46,8 @@ impl PageRow {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageRows {
     pub rows: BTreeMap<String, PageRow>,
+    /// Whether rows may have been left out in the last interval.
+    is_cut: bool,
 }
 
 impl PageRows {
@@ -54,7 +56,7 @@ impl PageRows {
     fn add(&mut self, printed: BTreeMap<String, Printed>, is_cut: bool, seconds: f64, interval: u64) {
         for (name, new) in printed {
             let row = self.rows.entry(name).or_default();
-            row.remember(Some(new.hits as f64 / seconds));
+            row.remember(new.hits.map(|hits| hits as f64 / seconds));
             if new.returns > row.returns {
                 let nanoseconds = new.nanoseconds.saturating_sub(row.nanoseconds);
                 row.average = Some(nanoseconds as f64 / (new.returns - row.returns) as f64);
@@ -65,13 +67,17 @@ impl PageRows {
         for row in self.rows.values_mut().filter(|row| row.seen != interval) {
             row.remember(if is_cut { None } else { Some(0.0) });
         }
+        self.is_cut = is_cut;
     }
 
-    /// Returns the new hits of each name, from counts that are never cleared.
-    fn grown(&self, totals: BTreeMap<String, u64>) -> BTreeMap<String, Printed> {
+    /// Returns the new hits of each name in the interval of this number, from counts that are never cleared. They are
+    /// unknown for a name that may have been left out in the interval before.
+    fn grown(&self, totals: BTreeMap<String, u64>, interval: u64) -> BTreeMap<String, Printed> {
         let new = |(name, total): (String, u64)| {
-            let before = self.rows.get(&name).map_or(0, |row| row.total);
-            (name, Printed { hits: total.saturating_sub(before), total, ..Printed::default() })
+            let row = self.rows.get(&name);
+            let is_known = !self.is_cut || row.is_some_and(|row| row.seen + 1 == interval);
+            let hits = is_known.then(|| total.saturating_sub(row.map_or(0, |row| row.total)));
+            (name, Printed { hits, total, ..Printed::default() })
         };
         totals.into_iter().map(new).collect()
     }
@@ -80,7 +86,8 @@ impl PageRows {
 /// The numbers of a row in one interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct Printed {
-    hits: u64,
+    /// The new hits; `None` if they are unknown.
+    hits: Option<u64>,
     total: u64,
     returns: u64,
     nanoseconds: u64,
@@ -114,6 +121,8 @@ pub struct Model {
     /// The names of the tasks that are known, by the tasks' numbers.
     names: BTreeMap<String, String>,
     pub cpus: PageRows,
+    /// The pairs of a CPU and a task, as the target prints them. Tasks and CPUs are their sums.
+    pairs: PageRows,
     pub callers: PageRows,
     pub histogram: Vec<Bucket>,
     /// Hits a second of all functions in the last interval, and their number in all.
@@ -192,9 +201,9 @@ impl Model {
         for (name, new) in functions {
             // A function has two rows if the one of the interval before was not yet cleared.
             let row: &mut Printed = printed.entry(name).or_default();
-            let hits = row.hits + new.hits;
+            let hits = row.hits.unwrap_or(0) + new.hits.unwrap_or(0);
             *row = if new.total > row.total { new } else { *row };
-            row.hits = hits;
+            row.hits = Some(hits);
         }
         self.functions.add(printed, is_cut, seconds, self.intervals);
 
@@ -206,22 +215,24 @@ impl Model {
                 self.tasks.rows.insert(task(tid, Some(name)), row);
             }
         }
-        let (mut tasks, mut cpus) = (BTreeMap::new(), BTreeMap::new());
-        for (key, hits) in &places {
-            let (cpu, tid) = key.split_once(',').unwrap_or((key, ""));
-            *tasks.entry(task(tid, self.names.get(tid).map(String::as_str))).or_default() += number(hits);
-            *cpus.entry(format!("CPU {cpu}")).or_default() += number(hits);
+        let pairs_are_cut = places.len() >= ROWS;
+        let grown = self.pairs.grown(totals(places), self.intervals);
+        self.pairs.add(grown.clone(), pairs_are_cut, seconds, self.intervals);
+        let [mut tasks, mut cpus] = [const { BTreeMap::<String, Printed>::new() }; 2];
+        for (pair, row) in &self.pairs.rows {
+            let (cpu, tid) = pair.split_once(',').unwrap_or((pair, ""));
+            let hits = grown.get(pair).map_or((!pairs_are_cut).then_some(0), |new| new.hits);
+            let task = task(tid, self.names.get(tid).map(String::as_str));
+            for sum in [tasks.entry(task).or_default(), cpus.entry(format!("CPU {cpu}")).or_default()] {
+                sum.total += row.total;
+                sum.hits = hits.map_or(sum.hits, |hits| Some(sum.hits.unwrap_or(0) + hits));
+            }
         }
+        self.tasks.add(tasks, pairs_are_cut, seconds, self.intervals);
+        self.cpus.add(cpus, pairs_are_cut, seconds, self.intervals);
         let callers_are_cut = callers.len() >= ROWS;
-        let callers = callers.iter().map(|(name, hits)| (name.clone(), number(hits))).collect();
-        for (rows, totals, is_cut) in [
-            (&mut self.tasks, tasks, places.len() >= ROWS),
-            (&mut self.cpus, cpus, places.len() >= ROWS),
-            (&mut self.callers, callers, callers_are_cut),
-        ] {
-            let grown = rows.grown(totals);
-            rows.add(grown, is_cut, seconds, self.intervals);
-        }
+        let grown = self.callers.grown(totals(callers), self.intervals);
+        self.callers.add(grown, callers_are_cut, seconds, self.intervals);
         if let Some(Value::Array(rows)) = maps.remove("@t") {
             self.histogram = rows.iter().map(bucket).collect();
         }
@@ -245,6 +256,11 @@ fn number(value: &Value) -> u64 {
     value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 
+/// Returns the entries of a map whose values are numbers.
+fn totals(entries: Vec<(String, Value)>) -> BTreeMap<String, u64> {
+    entries.into_iter().map(|(name, total)| (name, number(&total))).collect()
+}
+
 /// Takes a key of `@d` apart: a function, its total, and, if it is timed, its returns and their time. The function may
 /// have commas in its name.
 fn function(key: &str, hits: u64) -> (String, Printed) {
@@ -261,7 +277,7 @@ fn function(key: &str, hits: u64) -> (String, Printed) {
         [total] => (total, 0, 0),
         _ => (hits, 0, 0),
     };
-    (name.into(), Printed { hits, total, returns, nanoseconds })
+    (name.into(), Printed { hits: Some(hits), total, returns, nanoseconds })
 }
 
 /// Returns how a task is shown.
@@ -374,6 +390,31 @@ pub mod tests {
         feed(&mut model, &interval(4_000, &[], &[places, names]));
         feed(&mut model, &interval(5_000, &[], &[places, &names.replace("idle/1", "shell")]));
         assert_eq!(rows(&model.tasks), [("sha256/0 (7)".into(), Some(0.0), 14), ("shell (8)".into(), Some(0.0), 7)]);
+    }
+
+    #[test]
+    fn hits_from_before_a_row_was_printed_are_of_no_interval() {
+        let map = |name: &str, rows: &[(String, u64)]| {
+            let entries: Vec<_> = rows.iter().map(|(key, hits)| format!("\"{key}\": {hits}")).collect();
+            format!("{{\"type\": \"map\", \"data\": {{\"{name}\": {{{}}}}}}}", entries.join(", "))
+        };
+        let mut model = Model::new(1000);
+        let mut all: Vec<(String, u64)> = (0..ROWS).map(|number| (format!("0,{number}"), 100)).collect();
+        // The last row of the first interval makes room for another, which had fewer hits until then.
+        for (second, last) in [(1, ("0,59", 100)), (2, ("1,99", 101)), (3, ("1,99", 105)), (4, ("0,59", 110))] {
+            all[ROWS - 1] = (last.0.into(), last.1);
+            feed(&mut model, &interval(second * 1_000, &[], &[map("@w", &all).as_str(), map("@c", &all).as_str()]));
+        }
+        let rows = |rows: &super::PageRows, name: &str| {
+            let row = &rows.rows[name];
+            (row.total, row.history.iter().copied().collect::<Vec<_>>())
+        };
+        let of_new = (105, vec![None, Some(4.0), None]);
+        assert_eq!(rows(&model.callers, "1,99"), of_new);
+        assert_eq!(rows(&model.callers, "0,59"), (110, vec![Some(100.0), None, None, None]));
+        assert_eq!(rows(&model.cpus, "CPU 1"), of_new);
+        assert_eq!(rows(&model.cpus, "CPU 0"), (6010, vec![Some(6000.0), Some(0.0), Some(0.0), Some(0.0)]));
+        assert_eq!(rows(&model.tasks, "? (99)"), of_new);
     }
 
     #[test]
