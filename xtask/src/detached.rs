@@ -40,12 +40,14 @@ pub struct AtPrompt<'a>(pub &'a dyn Start);
 
 impl Start for AtPrompt<'_> {
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
-        /// Removes the keys that are on the line already.
-        const DISCARD_KEY: char = '\x15';
+        /// The keys that remove the text before the cursor, and that after it, which a person may have left there.
+        const DISCARD_KEYS: &str = "\x15\x0b";
         const WORD: &str = "attached";
         let (sender, outputs) = mpsc::channel();
         let uart = self.0.start(Box::new(move |piece| drop(sender.send(piece))))?;
-        uart.type_line(&format!("{DISCARD_KEY}echo {WORD}"));
+        // If the line has earlier rows, the end of this row ends it, and it is refused as unfinished.
+        uart.type_line(DISCARD_KEYS);
+        uart.type_line(&format!("echo {WORD}"));
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let mut heard = String::new();
         let rest = loop {
@@ -364,6 +366,62 @@ fn await_prompt(mut socket: UnixStream, patience: Duration, read: &mut u64) -> R
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use anyhow::Result;
+
+    use super::{AtPrompt, Output, PROMPT, Start, Uart};
+
+    /// A console at whose prompt a person has left this text before and after the cursor.
+    struct Left(&'static str, &'static str);
+
+    struct LeftUart {
+        output: Box<dyn Fn(Output) + Send>,
+        row: Mutex<(String, String)>,
+    }
+
+    impl Start for Left {
+        fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+            Ok(Box::new(LeftUart { output, row: Mutex::new((self.0.into(), self.1.into())) }))
+        }
+    }
+
+    impl Uart for LeftUart {
+        fn type_keys(&self, keys: Vec<u8>) {
+            let mut row = self.row.lock().unwrap();
+            for key in keys {
+                match key {
+                    0x15 => row.0.clear(),
+                    0x0b => row.1.clear(),
+                    b'\n' => {
+                        let line = format!("{}{}", row.0, row.1);
+                        *row = Default::default();
+                        let said = line.strip_prefix("echo ").map(|words| format!("{words}\r\n")).unwrap_or_default();
+                        (self.output)(Output::Bytes(format!("{line}\r\n{said}{PROMPT}").into_bytes()));
+                    }
+                    _ => row.0.push(key.into()),
+                }
+            }
+        }
+
+        fn end(self: Box<Self>) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn text_that_was_left_on_the_line_is_removed() {
+        for left in [Left("", ""), Left("list", ""), Left("li", "st"), Left("", "list")] {
+            let (sender, outputs) = mpsc::channel();
+            let _uart = AtPrompt(&left).start(Box::new(move |output| drop(sender.send(output)))).unwrap();
+            let Ok(Output::Bytes(first)) = outputs.recv() else { panic!("the machine has ended") };
+            assert_eq!(String::from_utf8_lossy(&first), PROMPT);
         }
     }
 }
