@@ -475,6 +475,25 @@ fn synthetic_events_lead_to_others() {
     assert!(pair.lines().len() > 4, "{:?}", pair.lines());
 }
 
+/// Texts have any length, so only a hit tells whether the record fits into a page. One that does not is counted.
+#[test]
+fn a_synthetic_record_that_is_longer_than_a_page_is_dropped() {
+    static LONG: [u8; 600] = [b'a'; 600];
+    static SHORT: [u8; 4] = *b"abc\0";
+    let mut pair = Controlled::new(&["p:g/first f text=+0(%x0):string num=%x1"]);
+    let fields = (0..16).map(|number| format!(" char c{number}[];")).collect::<String>();
+    pair.synthetic(&format!("texts{fields}"));
+    let sent = ["$tt"; 16].join(",");
+    pair.trigger("first", &format!("hist:keys=num:nn=num,tt=text:size=128:onmax($nn).texts({sent})")).unwrap();
+    pair.enable("synthetic", "texts");
+    pair.hit("first", 0, 1, [LONG.as_ptr() as u64, 1]);
+    let dropped = |pair: &Controlled| pair.events.rings().snapshot().unwrap().stats().next().unwrap().dropped;
+    assert_eq!((pair.lines(), dropped(&pair)), (Vec::new(), 1));
+    pair.hit("first", 0, 2, [SHORT.as_ptr() as u64, 2]);
+    let shown = (0..16).map(|number| format!(" c{number}=abc")).collect::<String>();
+    assert_eq!((pair.lines(), dropped(&pair)), ([format!("texts:{shown}")].into(), 1));
+}
+
 #[test]
 fn what_is_watched_is_kept_as_linux_shows_it() {
     let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1 c1=$comm"]);

@@ -1,7 +1,7 @@
 //! Pending records of synthetic events. A trigger makes such a record while the record of its own event may still be in
 //! the making. Therefore the record is kept in a buffer, and written when the record of the event is done. Only then
 //! does the synthetic event's own plan run, which may add further records to the buffer. A record that finds no room in
-//! the buffer is counted together with the hits that find the ring busy.
+//! the buffer, or is longer than a record can be, is counted together with the hits that find the ring busy.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ use crate::atomic::AtomicU64;
 use crate::context::Context;
 use crate::histogram::{Form, Sent, VariableUse};
 use crate::hit::action::Verdict;
-use crate::recorder::Recorder;
+use crate::recorder::{COMPOSED, Recorder};
 use crate::ring::{Pending, RECORD_HEADER, Ring};
 
 /// Words before a pending record: the address of its recorder, and its size in bytes.
@@ -35,7 +35,7 @@ impl VariableUse {
         }
     }
 
-    /// Composes a pending record. `None` if there is no room for it.
+    /// Composes a pending record. `None` if there is no room for it, or if it would not fit into a page of the ring.
     fn compose(
         &self,
         pending: &Pending,
@@ -78,6 +78,9 @@ impl VariableUse {
                     end += count;
                 }
             }
+        }
+        if end > COMPOSED {
+            return None;
         }
         let [first, second, ..] = header else { return None };
         first.store(core::ptr::from_ref(recorder).expose_provenance() as u64, Relaxed);
