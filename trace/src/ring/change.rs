@@ -115,9 +115,11 @@ impl Rings {
             // SAFETY: the caller guarantees that nothing is recorded while `hold` runs this (see # Safety), and the
             // lock of the reader is held.
             hold(&mut || oldest = unsafe { ring.exchange(&mut pages) });
-            // The new pages do not contain the pages that were overwritten before.
+            // The new pages do not contain the pages that were overwritten before. In their place there is room for new
+            // records, also if the ring drops these when it is full.
             if reader.position < oldest {
                 reader.position = oldest;
+                ring.taken.store(oldest, Ordering::Release);
             }
         }
         Ok(())

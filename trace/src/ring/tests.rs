@@ -344,6 +344,18 @@ fn rings_are_resized() {
     }
 }
 
+/// A ring that drops new records has room in all pages that it gains, whatever was overwritten before.
+#[test]
+fn a_larger_ring_has_more_room() {
+    let rings = rings(1, 2);
+    record_each(rings, 0, 0..9 * IN_PAGE);
+    rings.set_overwrites(false);
+    // SAFETY: only this thread uses the rings, so nothing is recorded meanwhile.
+    unsafe { rings.resize(None, 5 * PAGE, usize::MAX, &mut |action| action()) }.unwrap();
+    record_each(rings, 0, 9 * IN_PAGE..13 * IN_PAGE);
+    assert_eq!(present(rings), (7 * IN_PAGE..12 * IN_PAGE).collect::<Vec<_>>());
+}
+
 /// Rings that would need too much memory are refused; the present ones stay, with their records. Smaller rings are
 /// always accepted.
 #[test]
