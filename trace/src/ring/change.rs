@@ -118,7 +118,7 @@ impl Rings {
             // The new pages do not contain the pages that were overwritten before. In their place there is room for new
             // records, also if the ring drops these when it is full.
             if reader.position < oldest {
-                reader.position = oldest;
+                (reader.position, reader.is_overwritten) = (oldest, true);
                 ring.taken.store(oldest, Ordering::Release);
             }
         }

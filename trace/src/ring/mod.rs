@@ -136,6 +136,8 @@ struct Reader {
     overwritten: u64,
     /// The number of records that were taken since the ring was cleared.
     read: u64,
+    /// Whether the records that are missing before that position were overwritten; otherwise they found no room.
+    is_overwritten: bool,
 }
 
 /// The rings of all CPUs.

@@ -178,7 +178,7 @@ impl Ring {
         let count = pages.len() as u64;
         let first = (reader.position / BYTES).max((self.begun.load(Ordering::Relaxed) + 1).saturating_sub(count));
         // Says why records are missing before the next page: they were overwritten, or otherwise they found no room.
-        let mut is_overwritten = first > reader.position / BYTES;
+        let mut is_overwritten = reader.is_overwritten || first > reader.position / BYTES;
         for number in first..end.div_ceil(BYTES) {
             let Some(page) = pages.get((number % count) as usize) else { break };
             let length = (end - number * BYTES).min(BYTES) as usize;
@@ -212,7 +212,7 @@ impl Ring {
         let (number, missing) = if until.is_some() { (reader.number, 0) } else { self.next_number() };
         copied.counts.lost += missing.min((number + missing).saturating_sub(reader.number));
         copied.next = reader.number.max(number + missing);
-        reader.position = end;
+        (reader.position, reader.is_overwritten) = (end, is_overwritten);
         Ok((copied, reader))
     }
 }

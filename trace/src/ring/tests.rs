@@ -335,7 +335,10 @@ fn rings_are_resized() {
         assert_eq!(rings.bytes(), after * PAGE);
         let kept = count - (before.min(after) as u64 - 1) * IN_PAGE - 3;
         assert_eq!(present(rings), (kept..count).collect::<Vec<_>>(), "{before} to {after}");
-        assert_eq!(rings.snapshot().unwrap().written(), count);
+        let snapshot = rings.snapshot().unwrap();
+        assert_eq!(snapshot.written(), count);
+        let Stats { overrun, dropped, .. } = snapshot.stats().next().unwrap();
+        assert_eq!((overrun, dropped), (kept, 0), "{before} to {after}");
         let count = write(after as u64 * IN_PAGE);
         let snapshot = rings.take(None).unwrap();
         assert_eq!(snapshot.written(), count);
