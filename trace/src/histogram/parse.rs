@@ -376,6 +376,11 @@ impl Definition {
         self.variables.iter().position(|variable| variable.name == name)
     }
 
+    /// Returns the names of the variables.
+    pub(crate) fn variable_names(&self) -> impl Iterator<Item = &str> {
+        self.variables.iter().map(|variable| &*variable.name)
+    }
+
     /// Returns the clock that the records must have; `None` if the definition does not use the time.
     ///
     /// # Errors

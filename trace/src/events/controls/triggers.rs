@@ -213,6 +213,14 @@ impl<P: RegisteredProbe> Events<P> {
         let takes_snapshots = request.kind.takes_snapshots();
         let (mut clock, mut named) = (Ok(None), None);
         if let TriggerKind::Histogram(definition) = &request.kind {
+            // The parser takes a histogram that is to be paused for an existing one.
+            if definition.command == Some(Command::Pause)
+                && let Some(variable) = definition.variable_names().find(|variable| self.has_variable(name, variable))
+            {
+                let column = logged(text).map_or(0, |command| command.find(variable).unwrap_or(0));
+                let problem = histogram::Problem::DuplicateVariable;
+                return Err(self.refuse_histogram(name, text, &histogram::Error { problem, column, before: None }));
+            }
             // As in Linux, a histogram that another event shares has its actions created again.
             if definition.snapshots() > 1 || definition.snapshots() > 0 && self.has_conditional_snapshot() {
                 return Err(Errno::Busy);
@@ -250,6 +258,13 @@ impl<P: RegisteredProbe> Events<P> {
     pub(super) fn histograms(&self) -> impl Iterator<Item = &Arc<Histogram>> {
         let triggers = self.controls.of_events.iter().flat_map(|of_event| of_event.settings.triggers());
         triggers.filter_map(|trigger| trigger.shared_histogram())
+    }
+
+    /// Whether a histogram of the event has a variable with this name.
+    fn has_variable(&self, name: Name<'_>, variable: &str) -> bool {
+        let triggers = self.settings(name).map_or(&[][..], Settings::triggers);
+        let mut histograms = triggers.iter().filter_map(|trigger| trigger.histogram());
+        histograms.any(|histogram| histogram.definition().variable(variable).is_some())
     }
 
     /// Returns the histograms with variables, each with its event.

@@ -131,8 +131,9 @@ fn what_is_wrong_with_a_variable_is_logged_as_linux_logs_it() {
     let mut pair = pair();
     pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs").unwrap();
     pair.trigger("second", "hist:keys=x:v=y").unwrap();
-    let cases: [(&str, &[&str]); 12] = [
+    let cases: [(&str, &[&str]); 13] = [
         ("hist:keys=y:ts0=y", &["Variable already defined ^ts0=y"]),
+        ("hist:keys=y:new=y,ts0=y:pause", &["Variable already defined ^ts0=y:pause"]),
         ("hist:keys=y:a=x,a=y", &["Variable already defined ^a=x,a=y"]),
         ("hist:keys=y:a=x-$gone", &["Couldn't find variable ^gone", "Couldn't find field ^$gone"]),
         ("hist:keys=y:a=x,", &["Malformed assignment ^hist:keys=y:a=x,"]),
