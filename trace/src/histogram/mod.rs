@@ -210,7 +210,7 @@ impl Histogram {
         let Some(variable_use) = &self.variable_use else { return false };
         self.held.store(true, Relaxed);
         synchronize();
-        variable_use.table.clear();
+        variable_use.clear();
         // A hit that sees this (acquire) also sees the cleared table.
         self.held.store(false, Release);
         true

@@ -46,13 +46,11 @@ impl Histogram {
     fn write_snapshot(&self, out: &mut dyn Write, symbols: &dyn Symbols) -> Result<(), ShowError> {
         let Some(variable_use) = &self.variable_use else { return Ok(()) };
         for (act, action) in variable_use.actions.iter().zip(&self.definition.actions) {
-            let Some(number) = act.latest.entry.load(Relaxed).checked_sub(1) else { continue };
+            let Some(words) = act.latest.words(&variable_use.table) else { continue };
             let (handler, value) = (act.handler.name(), act.latest.value.load(Relaxed));
             out.write_str("\nSnapshot taken (see tracing/snapshot).  Details:\n")?;
             write!(out, "\ttriggering value {{ {handler}({}) }}: {value:>10}", action.of())?;
             out.write_str("\ttriggered by event with key: ")?;
-            let start = number as usize * variable_use.table.stride;
-            let words = variable_use.table.words.get(start..start + variable_use.table.stride).unwrap_or(&[]);
             self.write_keys(out, &fallible::collect(words.iter().map(|word| word.load(Relaxed)))?, symbols)?;
             out.write_char('\n')?;
         }

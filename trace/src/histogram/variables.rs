@@ -2,6 +2,7 @@
 //! computed.
 
 use alloc::boxed::Box;
+use core::sync::atomic::Ordering::Relaxed;
 
 use fallible::OutOfMemory;
 
@@ -10,7 +11,7 @@ use super::expression::{Content, Op, Reference, ops_of};
 use super::parse::{Definition, Modifier};
 use super::shared::Shared;
 use super::{Key, NAME_WORDS};
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, zeroed};
 use crate::ring::Rings;
 
 /// The variables, references and actions of a histogram, and the table with its variables.
@@ -50,7 +51,7 @@ pub(crate) struct BoundAction {
     /// The watched variable, and the kept variable with its previous value.
     pub(crate) watched: Option<(usize, usize)>,
     pub(crate) effect: Effect,
-    /// For a snapshot: the value that triggered the last one, and the number of the entry, from 1; 0 before the first.
+    /// For a snapshot: why the last one was taken.
     pub(crate) latest: Latest,
     /// The rings of which a snapshot is taken.
     pub(crate) rings: Option<&'static Rings>,
@@ -59,8 +60,41 @@ pub(crate) struct BoundAction {
 /// The reason for the last snapshot.
 #[derive(Debug)]
 pub(crate) struct Latest {
+    /// The value that triggered it.
     pub(crate) value: AtomicU64,
+    /// The number of the entry, from 1; 0 before the first snapshot, and [`CLEARED`] if the entry was removed since.
     pub(crate) entry: AtomicU64,
+    /// The words of the entry, if it was removed since.
+    cleared: Box<[AtomicU64]>,
+}
+
+/// Stands for the number of an entry that was removed.
+const CLEARED: u64 = u64::MAX;
+
+impl Latest {
+    /// Makes the state before the first snapshot, with room for the `words` of an entry.
+    fn new(words: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self { value: AtomicU64::new(0), entry: AtomicU64::new(0), cleared: zeroed(words)? })
+    }
+
+    /// Returns the words of the entry, which is or was in `table`; `None` before the first snapshot.
+    pub(super) fn words<'a>(&'a self, table: &'a Shared) -> Option<&'a [AtomicU64]> {
+        match self.entry.load(Relaxed) {
+            0 => None,
+            CLEARED => Some(&self.cleared),
+            number => {
+                let start = (number - 1) as usize * table.stride;
+                table.words.get(start..start + table.stride)
+            }
+        }
+    }
+
+    /// Keeps the words of the entry, which is to be removed from `table`.
+    fn keep(&self, table: &Shared) {
+        let Some(words) = self.words(table) else { return };
+        self.cleared.iter().zip(words).for_each(|(kept, word)| kept.store(word.load(Relaxed), Relaxed));
+        self.entry.store(CLEARED, Relaxed);
+    }
 }
 
 /// The layout of an entry, in words.
@@ -105,7 +139,7 @@ impl VariableUse {
         let kept = fallible::boxed_slice(variables.drain(variables.len() - definition.kept.len()..))?;
         let act = |action: &Action| -> Result<_, OutOfMemory> {
             let Action { handler, watched, effect, .. } = action.try_clone()?;
-            let latest = Latest { value: AtomicU64::new(0), entry: AtomicU64::new(0) };
+            let latest = Latest::new(if matches!(effect, Effect::Snapshot) { stride } else { 0 })?;
             Ok(BoundAction { handler, watched, effect, latest, rings })
         };
         let actions = fallible::boxed_slice(fallible::collect_results(definition.actions.iter().map(act))?)?;
@@ -113,6 +147,14 @@ impl VariableUse {
         let reads = fallible::boxed_slice((0..cpus * references.len()).map(|_| AtomicU64::new(0)))?;
         let (sums, variables) = (fallible::boxed_slice(sums)?, fallible::boxed_slice(variables)?);
         Ok(Self { table, sums, variables, kept, actions, references, reads, name, set })
+    }
+
+    /// Removes all entries. As in Linux, it stays known why the last snapshot was taken.
+    ///
+    /// The caller must make sure of what [`Shared::clear`] requires.
+    pub(super) fn clear(&self) {
+        self.actions.iter().for_each(|action| action.latest.keep(&self.table));
+        self.table.clear();
     }
 
     /// Returns the memory that the table takes for `cpus` CPUs, in bytes.

@@ -520,6 +520,14 @@ fn what_is_watched_is_kept_as_linux_shows_it() {
         "main"
     );
     assert!(text.contains(&expected), "{text}");
+    // Why the last snapshot was taken is shown after the histogram was cleared, too, whatever takes the entry's place.
+    pair.trigger("first", &format!("{trigger}:clear")).unwrap();
+    pair.hit("first", 0, 0, [2, 6]);
+    text.clear();
+    let control = pair.events.settings(("g", "first")).unwrap();
+    control.triggers()[0].histogram().unwrap().write(&mut text, &control.triggers()[0], &Names).unwrap();
+    assert!(text.contains("{ key:          2 } hitcount:          1\n"), "{text}");
+    assert!(text.contains(" }:          6\ttriggered by event with key: { key:          1 }\n"), "{text}");
     let cases: [(&str, &[&str]); 10] = [
         (
             "hist:keys=key:ww=num:onmax(ww).save(num)",
