@@ -162,6 +162,7 @@ impl Instances {
     fn give_back(&mut self, rings: &'static Rings) {
         rings.set_on(false);
         rings.set_overwrites(true);
+        rings.set_cpus(None);
         // Discards the records that a trigger has split off. Without memory for that, the next reader finds none,
         // because the rings are cleared.
         let _ = rings.split_off(false);

@@ -108,7 +108,7 @@ impl Rings {
     fn mark(&self, place: u64, text: &[u8]) {
         for part in text.chunks(PRINT_MAX) {
             masked(|context, was_masked| {
-                if let Some(ring) = self.rings.get(context.cpu) {
+                if let Some(ring) = self.rings.get(context.cpu).filter(|ring| !ring.is_left_out()) {
                     // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
                     unsafe { ring.mark(context, was_masked, place, part) };
                 }
@@ -132,7 +132,7 @@ impl<P: RegisteredProbe> Events<P> {
             return Ok(false);
         }
         masked(|context, was_masked| {
-            if let Some(ring) = self.rings().rings.get(context.cpu) {
+            if let Some(ring) = self.rings().rings.get(context.cpu).filter(|ring| !ring.is_left_out()) {
                 // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
                 unsafe { ring.mark_raw(context, was_masked, bytes) };
             }

@@ -341,7 +341,9 @@ impl<P: RegisteredProbe> Events<P> {
         let before = mem::replace(&mut self.controls.restriction, restriction);
         let inherited_before = mem::replace(&mut self.controls.inherited, inherited);
         let changed = self.commit(draft);
-        changed.inspect_err(|_| (self.controls.restriction, self.controls.inherited) = (before, inherited_before))
+        changed.inspect_err(|_| (self.controls.restriction, self.controls.inherited) = (before, inherited_before))?;
+        self.rings().set_cpus(self.recorded_cpus());
+        Ok(())
     }
 
     /// Returns a draft that changes every event.

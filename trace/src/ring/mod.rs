@@ -82,6 +82,9 @@ pub(crate) struct Ring {
     pub(crate) begun: AtomicU64,
     /// Not 0 if new records are dropped when the ring is full.
     pub(crate) discard: AtomicU64,
+    /// Not 0 if nothing is recorded on this CPU: `tracing_cpumask`. The filters of events and tracers know it, too, so
+    /// only what they do not decide looks at it: stacks that triggers record, and messages.
+    pub(crate) left_out: AtomicU64,
     /// The position up to which a reader has taken the records. Records before it may be overwritten in either mode.
     pub(crate) taken: AtomicU64,
     /// The number of records that found no room since the current page was begun. They are added to `number` when the
@@ -176,6 +179,7 @@ impl Ring {
             busy: zero(),
             begun: zero(),
             discard: zero(),
+            left_out: zero(),
             taken: AtomicU64::new(PAGE as u64),
             refused: zero(),
             interrupting: zero(),
@@ -199,6 +203,12 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn publish(&self, position: u64) {
         self.last.store(position.wrapping_sub(8), Ordering::Release);
+    }
+
+    /// Whether nothing is recorded on this CPU.
+    #[inline(always)]
+    pub(crate) fn is_left_out(&self) -> bool {
+        self.left_out.load(Ordering::Relaxed) != 0
     }
 
     /// Returns the number of the next record that finds room, and the number of records without room that are not added
@@ -272,6 +282,14 @@ impl Rings {
     /// Turns recording on or off.
     pub fn set_on(&self, on: bool) {
         self.on.0.store(on, Ordering::Relaxed);
+    }
+
+    /// Sets the CPUs on which anything is recorded, bit 0 for the first; `None` means all.
+    pub fn set_cpus(&self, cpus: Option<u64>) {
+        for (cpu, ring) in self.rings.iter().enumerate() {
+            let is_in = cpus.is_none_or(|cpus| cpu < 64 && cpus >> cpu & 1 != 0);
+            ring.left_out.store(u64::from(!is_in), Ordering::Relaxed);
+        }
     }
 
     /// Whether a full ring overwrites its oldest records; otherwise it drops new ones.

@@ -628,6 +628,26 @@ fn a_stack_is_recorded_by_another_event() {
     assert!(text.contains(saved), "{text}");
 }
 
+/// Triggers fire on every CPU. On a CPU that is left out, they record no stacks.
+#[test]
+fn no_stack_is_recorded_on_a_cpu_that_is_left_out() {
+    let mut pair = pair();
+    pair.trigger("first", "stacktrace").unwrap();
+    pair.trigger("second", "stacktrace").unwrap();
+    // With variables, the record is composed before the triggers fire.
+    pair.trigger("second", "hist:keys=x:v=y").unwrap();
+    let stacks = |pair: &Controlled| trace(&pair.events, 99).matches("<stack trace>").count();
+    for (cpus, expected) in [(Some(0b10), 2), (Some(0), 2), (None, 6)] {
+        pair.events.restrict(Restriction { cpus, ..Restriction::default() }, None).unwrap();
+        for cpu in [0, 1] {
+            pair.hit("first", cpu, 0, [1, 0]);
+            pair.hit("second", cpu, 0, [1, 0]);
+        }
+        assert_eq!(stacks(&pair), expected, "{cpus:?}");
+    }
+    assert!(pair.entries("second")[0].ends_with("hitcount:          6"));
+}
+
 #[test]
 fn after_an_overrun_the_first_record_of_each_cpu_is_marked() {
     let mut pair = pair();

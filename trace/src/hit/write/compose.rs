@@ -61,7 +61,7 @@ impl Recorder {
         if keep {
             draft.publish(ring, context);
         }
-        if stack {
+        if stack && !ring.is_left_out() {
             let [common, ..] = *draft.words;
             draft.stack(common, plan.walk(&known));
             draft.publish(ring, context);

@@ -140,7 +140,7 @@ impl Recorder {
     #[inline(never)]
     unsafe fn enter_stack(&self, plan: &Plan, registers: Registers<'_>, hit: &RecordedHit<'_>) {
         let Some(ring) = self.rings.rings.get(hit.context.cpu) else { return };
-        if ring.enter() {
+        if !ring.is_left_out() && ring.enter() {
             // SAFETY: `ring` was just entered, so no other hit uses its buffer.
             unsafe { self.record_stack(ring, plan, registers, hit) };
             ring.leave();
