@@ -280,7 +280,7 @@ fn left(data: usize, registers: Registers<'_>, address: usize, return_address: O
     let (address, return_address) = (address as u64, return_address.map(|address| address as u64));
     // SAFETY: the callers are handlers of the engine, which handles a hit.
     let context = unsafe { Context::here() };
-    let hit = RecordedHit { context, address, return_address, entry: &[] };
+    let hit = RecordedHit { context, address, return_address, entry: &[], is_caller_in_x30: false };
     // SAFETY: `Chosen` registers the callers with the address of a recorder that outlives the probe. They are called at
     // its hits, with interrupts masked, and have a return address exactly at returns.
     unsafe {

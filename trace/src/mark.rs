@@ -155,7 +155,13 @@ impl<P: RegisteredProbe> Events<P> {
                 frame.x[0] = ptr::from_ref(&print).expose_provenance() as u64;
                 masked(|context, was_masked| {
                     frame.pstate = if was_masked { TrapFrame::IRQ_MASKED } else { 0 };
-                    let hit = RecordedHit { context: *context, address: 0, return_address: None, entry: &[] };
+                    let hit = RecordedHit {
+                        context: *context,
+                        address: 0,
+                        return_address: None,
+                        entry: &[],
+                        is_caller_in_x30: false,
+                    };
                     // SAFETY: `masked` has masked interrupts, so nothing else is recorded on this CPU. The event is not
                     // one of returns, and `hit` has no return address. The argument of its recorder is the address of
                     // the fields, which is in x0.

@@ -268,7 +268,7 @@ fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Recorde
         // SAFETY: the event that owns the recorder drops its probe first, which removes the address from `REGISTERED`.
         let recorder = unsafe { &*recorder };
         let return_address = (recorder.shape == Shape::Return).then_some(0x2004);
-        let hit = RecordedHit { context, address, return_address, entry: &[5, 0x1000] };
+        let hit = RecordedHit { context, address, return_address, entry: &[5, 0x1000], is_caller_in_x30: false };
         record(recorder, Registers::Frame(&frame), &hit);
     }
 }
@@ -279,7 +279,8 @@ fn happen<T>(event: &Event<Counter>, fields: &T) {
     frame.x[0] = &raw const *fields as u64;
     let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
     let context = Context { cpu: 0, task: 3, name, time: 2 };
-    let hit = RecordedHit { context, address: event.address(), return_address: None, entry: &[] };
+    let address = event.address();
+    let hit = RecordedHit { context, address, return_address: None, entry: &[], is_caller_in_x30: false };
     // SAFETY: only this thread uses the rings, and the hit fits the event.
     unsafe { event.recorder().record(Registers::Frame(&frame), &hit) };
 }
@@ -1129,6 +1130,7 @@ fn a_snapshot_of_the_graph_is_read_as_one_under_another_tracer() {
             address: 0x1000,
             return_address,
             entry: &[],
+            is_caller_in_x30: false,
         };
         // SAFETY: only this thread uses the rings, and the hit fits the kind.
         unsafe { recorder.record(Registers::Frame(&frame), &hit) };

@@ -107,7 +107,7 @@ unsafe fn recorded_hit(address: usize, return_address: Option<usize>, entry: &[u
     let return_address = return_address.map(|address| address as u64);
     // SAFETY: the caller is handling a hit (see # Safety).
     let context = unsafe { Context::here() };
-    RecordedHit { context, address: address as u64, return_address, entry }
+    RecordedHit { context, address: address as u64, return_address, entry, is_caller_in_x30: false }
 }
 
 /// Records that an instruction is about to be executed.

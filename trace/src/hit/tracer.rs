@@ -86,7 +86,7 @@ pub(crate) extern "C" fn graph_entered(call: &mut Call<'_>) -> Decision {
     if traced.role != Role::Silent {
         // SAFETY: a `Call` exists only while the engine handles a hit.
         let (context, address) = (unsafe { Context::here() }, call.function() as u64);
-        let hit = RecordedHit { context, address, return_address: None, entry: &[] };
+        let hit = RecordedHit { context, address, return_address: None, entry: &[], is_caller_in_x30: false };
         // SAFETY: the engine calls this handler on the CPU of the hit, with interrupts masked. `entry` records calls,
         // and `hit` has no return address.
         unsafe { limits.entry.record(Registers::Frame(call.frame()), &hit) };
@@ -102,7 +102,8 @@ pub(crate) extern "C" fn graph_returned(call: &mut Call<'_>) {
     if traced.role != Role::Silent {
         // SAFETY: a `Call` exists only while the engine handles a hit.
         let (context, address) = (unsafe { Context::here() }, call.function() as u64);
-        let hit = RecordedHit { context, address, return_address: Some(call.return_address() as u64), entry: &[] };
+        let return_address = Some(call.return_address() as u64);
+        let hit = RecordedHit { context, address, return_address, entry: &[], is_caller_in_x30: false };
         // SAFETY: the engine calls this handler on the CPU of the hit, with interrupts masked. `back` records returns,
         // and `hit` has a return address.
         unsafe { limits.back.record(Registers::Frame(call.frame()), &hit) };
@@ -199,7 +200,8 @@ pub(crate) extern "C" fn stack_entered(call: &CallArguments) {
     // SAFETY: `CallArguments` exist only while the engine handles a hit.
     let context = unsafe { Context::here() };
     let registers = Registers::Arguments(call);
-    let state = HitState { registers, context: &context, address: call.address() as u64, faults: 0 };
+    let address = call.address() as u64;
+    let state = HitState { registers, context: &context, address, faults: 0, is_caller_in_x30: true };
     let mut walk = Walk::new(&state, true);
     let mut next = Some((walk.first(), depth));
     deepest.note(depth, || {

@@ -63,7 +63,7 @@ fn a_record_has_room_for_what_is_written_whatever_its_format_says() {
 
 fn hit(cpu: usize, number: u64) -> RecordedHit<'static> {
     let context = Context { cpu, task: number, name: [number; 2], time: number };
-    RecordedHit { context, address: number, return_address: None, entry: &[] }
+    RecordedHit { context, address: number, return_address: None, entry: &[], is_caller_in_x30: false }
 }
 
 /// Records a hit of event 7 for each of `all`. The numbers of a hit are the same.

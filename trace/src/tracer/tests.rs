@@ -678,7 +678,7 @@ fn recorded(kind: RecordKind, recording: &Recording<'_>) -> Vec<Vec<u8>> {
     for cpu in 0..2 {
         let context = Context { cpu, task: 3, name: [0; 2], time: 1 };
         let return_address = (kind == RecordKind::Return).then_some(GETNAME);
-        let hit = RecordedHit { context, address: OPEN, return_address, entry: &[] };
+        let hit = RecordedHit { context, address: OPEN, return_address, entry: &[], is_caller_in_x30: false };
         // SAFETY: only this thread uses the rings, and the hit fits the kind.
         unsafe { recorder.record(Registers::Frame(&frame), &hit) };
     }

@@ -53,12 +53,19 @@ impl Controlled {
 
     /// Hits an event on a CPU, at a time in microseconds, with these numbers.
     fn hit(&self, event: &str, cpu: usize, time: u64, numbers: [u64; 2]) {
+        self.hit_from(0, event, cpu, time, numbers);
+    }
+
+    /// Hits an event as `hit` does, with the address `caller` in x30.
+    fn hit_from(&self, caller: u64, event: &str, cpu: usize, time: u64, numbers: [u64; 2]) {
         let event = self.events.iter().find(|other| other.definition().event == event).unwrap();
         let mut frame = TrapFrame::default();
         frame.x[..2].copy_from_slice(&numbers);
+        frame.x[30] = caller;
         let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
         let context = Context { cpu, task: 7, name, time };
-        let hit = RecordedHit { context, address: event.address(), return_address: None, entry: &[] };
+        let address = event.address();
+        let hit = RecordedHit { context, address, return_address: None, entry: &[], is_caller_in_x30: false };
         // SAFETY: only this thread uses the ring, and the hit fits a probe on an instruction.
         unsafe { event.recorder().record(Registers::Frame(&frame), &hit) };
     }
@@ -626,6 +633,32 @@ fn a_stack_is_recorded_by_another_event() {
     control.triggers()[1].histogram().unwrap().write(&mut text, &control.triggers()[1], &Names).unwrap();
     let saved = "\n\tmax:          7  stack.stacktrace: \n         f+0x0/0x10\n  lat:          7\n";
     assert!(text.contains(saved), "{text}");
+}
+
+/// The stack at a synthetic event, and at an event on it, is that of its cause, with the caller of a function that has
+/// no frame record yet.
+#[test]
+fn the_stack_at_a_synthetic_event_has_the_caller() {
+    let mut pair = pair();
+    pair.synthetic("late u64 lat");
+    pair.trigger("first", "hist:keys=x:v=y:onmax($v).late($v)").unwrap();
+    pair.trigger("second", "hist:keys=x:w=y:onmax($w).late($w)").unwrap();
+    pair.define("e:on synthetic.late lat=$lat");
+    pair.events.set_trigger(("synthetic", "late"), "stacktrace").unwrap();
+    pair.events.set_trigger(("eprobes", "on"), "stacktrace").unwrap();
+    pair.events.set_trigger(("eprobes", "on"), "hist:keys=common_stacktrace").unwrap();
+    for (event, frames) in [("first", 4), ("second", 2)] {
+        pair.events.clear_trace();
+        pair.hit_from(0x2004, event, 0, 1, [5, 9]);
+        let text = trace(&pair.events, 9);
+        assert_eq!((text.matches("<stack trace>").count(), text.matches("\n => ").count()), (2, frames), "{text}");
+    }
+    let control = pair.events.settings(("eprobes", "on")).unwrap();
+    let trigger = &control.triggers()[1];
+    let mut text = String::new();
+    trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
+    let expected = "{ common_stacktrace:\n         f+0x0/0x10\n         a::b<c, d>+0x4/0x100\n}";
+    assert!(text.contains(expected), "{text}");
 }
 
 /// Triggers fire on every CPU. On a CPU that is left out, they record no stacks.

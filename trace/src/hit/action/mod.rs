@@ -32,6 +32,8 @@ pub struct HitState<'a> {
     pub address: u64,
     /// The arguments in the record that could not be read, bit 0 for the first.
     pub faults: u32,
+    /// Whether the caller of the probed code is in x30 and not yet in a frame record, even if the plan does not say so.
+    pub is_caller_in_x30: bool,
 }
 
 /// What the plan decides about the record of a hit.
@@ -57,7 +59,7 @@ impl PlanCell {
 impl Plan {
     /// Starts a walk along the stack at a hit of this event.
     pub(crate) fn walk<'a>(&self, state: &HitState<'a>) -> Walk<'a> {
-        Walk::new(state, self.is_caller_in_x30)
+        Walk::new(state, self.is_caller_in_x30 || state.is_caller_in_x30)
     }
 
     /// Whether the filter accepts the hit.

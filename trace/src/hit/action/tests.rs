@@ -49,7 +49,8 @@ impl Hit {
     }
 
     pub(crate) fn state(&self) -> HitState<'_> {
-        HitState { registers: Registers::Frame(&self.frame), context: &self.context, address: 0x1000, faults: 0 }
+        let (registers, context) = (Registers::Frame(&self.frame), &self.context);
+        HitState { registers, context, address: 0x1000, faults: 0, is_caller_in_x30: false }
     }
 
     pub(crate) fn accepted_by(&self, filter: &Filter) -> bool {

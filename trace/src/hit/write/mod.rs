@@ -32,6 +32,9 @@ pub struct RecordedHit<'a> {
     /// The values that were saved at the entry of the function; for an event on a synthetic event, the words of the
     /// record of the synthetic event.
     pub entry: &'a [u64],
+    /// For a synthetic event, and an event on one: whether the code that was hit has its caller in x30 and not yet in a
+    /// frame record. Of any other event, the plan knows it.
+    pub is_caller_in_x30: bool,
 }
 
 impl Recorder {
@@ -53,7 +56,7 @@ impl Recorder {
                 Some(plan) => {
                     self.enter(Some(plan), registers, hit);
                     if plan.emits {
-                        self.drain(registers, hit);
+                        self.drain(plan, registers, hit);
                     }
                 }
             }
@@ -104,7 +107,8 @@ impl Recorder {
     #[inline(always)]
     fn known<'a>(&self, registers: Registers<'a>, hit: &'a RecordedHit<'_>) -> HitState<'a> {
         let address = hit.return_address.unwrap_or(hit.address);
-        HitState { registers, context: &hit.context, address, faults: 0 }
+        let is_caller_in_x30 = hit.is_caller_in_x30;
+        HitState { registers, context: &hit.context, address, faults: 0, is_caller_in_x30 }
     }
 
     /// Records the hit, unless `plan` drops it.

@@ -12,6 +12,7 @@ use crate::histogram::{Form, Sent, VariableUse};
 use crate::hit::action::Verdict;
 use crate::recorder::{COMPOSED, Recorder};
 use crate::ring::{Pending, RECORD_HEADER, Ring};
+use crate::trigger::Plan;
 
 /// Words before a pending record: the address of its recorder, and its size in bytes.
 const HEADER: usize = 2;
@@ -134,15 +135,24 @@ fn copy(from: &[AtomicU64], to: &[AtomicU64], size: usize) {
     }
 }
 
+/// Copies a context, field by field: a copy of the whole would be a call of `memcpy`, which is out of the region.
+#[inline(always)]
+fn copied(&Context { cpu, task, name: [low, high], time }: &Context) -> Context {
+    Context { cpu, task, name: [low, high], time }
+}
+
 impl Recorder {
-    /// Records the pending records of this CPU.
+    /// Records the pending records of this CPU, which the `plan` of this event has caused.
     ///
     /// # Safety
     ///
     /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
-    pub(super) unsafe fn drain(&self, registers: Registers<'_>, hit: &RecordedHit<'_>) {
+    pub(super) unsafe fn drain(&self, plan: &Plan, registers: Registers<'_>, hit: &RecordedHit<'_>) {
         let Some(ring) = self.rings.rings.get(hit.context.cpu) else { return };
+        let RecordedHit { address, return_address, entry, .. } = *hit;
+        let (context, is_caller_in_x30) = (copied(&hit.context), plan.is_caller_in_x30);
+        let hit = &RecordedHit { context, address, return_address, entry, is_caller_in_x30 };
         let mut at = 0;
         while at < ring.pending.used.load(Relaxed) as usize {
             let Some([recorder, size, words @ ..]) = ring.pending.from(at) else { break };
@@ -195,10 +205,8 @@ impl Recorder {
         // SAFETY: the pointer and the length are those of `words`. Only this CPU writes the words, and nothing writes
         // them while `entry` exists: the triggers of dependent events append to the buffer after them.
         let entry = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
-        // Field by field: a copy of the whole would be a call of `memcpy`, which is out of the region.
-        let Context { cpu, task, name: [low, high], time } = hit.context;
-        let context = Context { cpu, task, name: [low, high], time };
-        let hit = RecordedHit { context, address: hit.address, return_address: None, entry };
+        let (context, is_caller_in_x30) = (copied(&hit.context), hit.is_caller_in_x30);
+        let hit = RecordedHit { context, address: hit.address, return_address: None, entry, is_caller_in_x30 };
         for dependent in &plan.dependents {
             // SAFETY: the caller upholds the contract of `record` (see # Safety). An event on a synthetic event is not
             // one of returns, and `hit` has no return address.
