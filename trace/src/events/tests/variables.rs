@@ -661,6 +661,21 @@ fn the_stack_at_a_synthetic_event_has_the_caller() {
     assert!(text.contains(expected), "{text}");
 }
 
+/// A return is hit in the caller of the function, and so is an event on the synthetic event that it causes.
+#[test]
+fn after_a_return_the_stack_at_an_event_on_a_synthetic_one_begins_in_the_caller() {
+    let mut pair = Controlled::new(&["r:g/back f y=%x1"]);
+    pair.synthetic("late u64 lat");
+    pair.trigger("back", "hist:keys=y:v=y:onmax($v).late($v)").unwrap();
+    pair.define("e:on synthetic.late lat=$lat");
+    for name in [("synthetic", "late"), ("eprobes", "on")] {
+        pair.events.set_trigger(name, "stacktrace").unwrap();
+    }
+    hit(0x1000, 1);
+    let text = trace(&pair.events, 9);
+    assert_eq!(text.matches("<stack trace>\n => a::b<c, d>").count(), 2, "{text}");
+}
+
 /// Triggers fire on every CPU. On a CPU that is left out, they record no stacks.
 #[test]
 fn no_stack_is_recorded_on_a_cpu_that_is_left_out() {

@@ -25,7 +25,8 @@ mod reservation;
 pub struct RecordedHit<'a> {
     /// Where and when the hit was.
     pub context: Context,
-    /// The virtual address of the probe; in a return probe, of the function that returned.
+    /// The virtual address of the probe; in a return probe, of the function that returned. For an event on a synthetic
+    /// event that a return has caused, the return address.
     pub address: u64,
     /// The return address, if the event is one of returns.
     pub return_address: Option<u64>,

@@ -206,7 +206,9 @@ impl Recorder {
         // them while `entry` exists: the triggers of dependent events append to the buffer after them.
         let entry = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
         let (context, is_caller_in_x30) = (copied(&hit.context), hit.is_caller_in_x30);
-        let hit = RecordedHit { context, address: hit.address, return_address: None, entry, is_caller_in_x30 };
+        // A return is hit in the caller, where the stack begins.
+        let address = hit.return_address.unwrap_or(hit.address);
+        let hit = RecordedHit { context, address, return_address: None, entry, is_caller_in_x30 };
         for dependent in &plan.dependents {
             // SAFETY: the caller upholds the contract of `record` (see # Safety). An event on a synthetic event is not
             // one of returns, and `hit` has no return address.
