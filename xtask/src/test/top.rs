@@ -52,16 +52,19 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
 /// press then.
 type AwaitedScreen = (&'static [&'static str], &'static [&'static str], KeyCode);
 
+/// The end of an average in any unit. No other column of a function's row contains it.
+const AVERAGE: &str = "s ";
+
 /// Finds the function that is called most at the top, looks at its callers, and goes back. Then no probe is left. A
 /// workload that ends is counted to its end.
 fn live(arguments: &Vec<OsString>, seconds: u64) -> Result<Outcome> {
     let mut remote = Remote::start(arguments, seconds)?;
     let steps: [AwaitedScreen; 5] = [
-        (&["sha2::sha256::compress256", " µs "], &["1 functions"], KeyCode::Char('2')),
+        (&["sha2::sha256::compress256", AVERAGE], &["1 functions"], KeyCode::Char('2')),
         (&["sha256/"], &["2 tasks"], KeyCode::Char('1')),
         (&["sha2::sha256::compress256"], &["hits/s▾"], KeyCode::Enter),
         (&["runtime::workload::sha256::digest"], &["callers of sha2::sha256::compress256", "p50 "], KeyCode::Esc),
-        (&["sha2::sha256::compress256", " µs "], &["3 CPUs"], KeyCode::Char('q')),
+        (&["sha2::sha256::compress256", AVERAGE], &["3 CPUs"], KeyCode::Char('q')),
     ];
     watch(&mut remote, WORKLOAD, &steps, seconds)?;
     let steps: [AwaitedScreen; 1] =
