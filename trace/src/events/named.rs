@@ -167,16 +167,6 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
             fallible::copy("none of its arguments is a single value that is known here; `list-probes -v` shows them")?;
         return Err(definition.error_in(at, 0, Problem::NoArgumentOfName, Some(reason)));
     }
-    // Later arguments without a name of their own are numbered, and the inserted ones count.
-    let more = arguments.len() - 1;
-    for number in at + 1..definition.arguments.len() {
-        let is_named = definition.bodies.get(number).is_some_and(|&(_, before)| before > 0);
-        let name = fallible::format(format_args!("arg{}", number + 1))?;
-        let is_numbered = |argument: &&mut Argument| !is_named && argument.name == name;
-        if let Some(argument) = definition.arguments.get_mut(number).filter(is_numbered) {
-            argument.name = fallible::format(format_args!("arg{}", number + 1 + more))?;
-        }
-    }
     put_in_place(definition, at, arguments)
 }
 
@@ -188,6 +178,15 @@ pub(super) fn put_in_place(
 ) -> Result<(), definition::Error> {
     if definition.arguments.len() - 1 + arguments.len() > ARGUMENTS_MAX {
         return Err(definition.error_in(at, 0, Problem::TooManyArguments, None));
+    }
+    // Later arguments without a name of their own are numbered, and the inserted ones count.
+    for number in at + 1..definition.arguments.len() {
+        let is_named = definition.bodies.get(number).is_some_and(|&(_, before)| before > 0);
+        let name = fallible::format(format_args!("arg{}", number + 1))?;
+        let is_numbered = |argument: &&mut Argument| !is_named && argument.name == name;
+        if let Some(argument) = definition.arguments.get_mut(number).filter(is_numbered) {
+            argument.name = fallible::format(format_args!("arg{}", number + arguments.len()))?;
+        }
     }
     let body = definition.bodies.get(at).copied().unwrap_or_default();
     let bodies = fallible::collect(arguments.iter().map(|_| body))?;

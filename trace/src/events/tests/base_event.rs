@@ -123,6 +123,22 @@ fn fields_of_a_static_event_are_arguments() {
     }
 }
 
+/// Arguments after `$arg*` without a name of their own are numbered, and the fields count, as in a probe on a function.
+#[test]
+fn the_fields_that_stand_for_all_count_as_arguments() {
+    for (line, listed) in tried([
+        ("t:n noted $arg* $arg1", "* arg6=$arg1"),
+        ("t:n noted $arg1 $arg*", "arg1=$arg1 *"),
+        ("t:n noted x=mark $arg* $arg1 y=$arg2 $comm", "x=mark * arg7=$arg1 y=$arg2 arg9=$comm"),
+    ]) {
+        let mut events = others();
+        define(&mut events, line).unwrap();
+        let all = "mark=mark delta=delta place=place text=text tag=tag";
+        let listed = std::format!("t:tracepoints/n noted {}", listed.replace('*', all));
+        assert_eq!(events.iter().last().unwrap().definition().to_string(), listed, "{line}");
+    }
+}
+
 #[test]
 fn fields_of_a_static_event_are_variables() {
     assert_eq!(
