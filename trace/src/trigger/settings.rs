@@ -179,10 +179,11 @@ impl Settings {
         is_change
     }
 
-    /// Makes recording follow `enabled`, unless the event stays in soft mode.
+    /// Enables or disables the event for good as triggers have left it, unless it stays in soft mode. Linux does so too
+    /// (`__ftrace_event_enable_disable`).
     fn end_soft_mode(&mut self) {
         if !self.is_soft() {
-            self.set_enabled(self.enabled);
+            self.set_enabled(self.recording_next.unwrap_or_else(|| self.recording.0.load(Relaxed)));
         }
     }
 

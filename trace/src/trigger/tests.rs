@@ -272,12 +272,17 @@ fn another_event_switches_this_one_while_it_may() {
     assert_eq!(target.enabled_text(), "1*");
     assert!(target.set_targeted(0));
     target.settle();
+    assert_eq!(target.enabled_text(), "1", "it stays as it is when the trigger goes");
+    assert!(target.is_armed() && possible_plan(&target).is_none());
+    target.set_enabled(false);
+    target.settle();
     assert_eq!(target.enabled_text(), "0");
     assert!(!target.is_armed());
 }
 
+/// An event that a trigger has disabled stays disabled when nothing is on it any more.
 #[test]
-fn an_event_without_others_on_it_records_as_it_is_enabled() {
+fn an_event_without_others_on_it_is_as_they_have_left_it() {
     let mut settings = Settings::new(true).unwrap();
     settings.set_dependents(1);
     // A trigger has turned recording off.
@@ -286,6 +291,12 @@ fn an_event_without_others_on_it_records_as_it_is_enabled() {
     settings.settle();
     assert_eq!(settings.enabled_text(), "0*");
     settings.set_dependents(0);
+    settings.settle();
+    assert_eq!((settings.enabled_text(), settings.is_armed()), ("0", false));
+    settings.set_enabled(true);
+    settings.settle();
+    settings.set_targeted(1);
+    settings.set_targeted(0);
     settings.settle();
     assert_eq!(settings.enabled_text(), "1");
 }
