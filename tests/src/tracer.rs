@@ -267,8 +267,8 @@ test!(
         // Calls that are in progress still report their returns, so the counts are compared when they are at rest.
         let hits = || traced.probes().map(Registration::hits).sum::<u64>();
         let (mut before, mut snapshot) = (hits(), rings.snapshot().expect("there is memory"));
-        while before != hits() || before != snapshot.written() {
-            assert!(before <= hits() && snapshot.written() <= hits(), "a record of no hit");
+        while before != hits() || before != snapshot.counted() {
+            assert!(before <= hits() && snapshot.counted() <= hits(), "a record of no hit");
             task::yield_now();
             (before, snapshot) = (hits(), rings.snapshot().expect("there is memory"));
         }

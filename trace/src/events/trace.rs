@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::errno::Errno;
 use crate::options::{Flag, Options, TraceClock};
 use crate::recorder::{GRAPH_ENTRY_EVENT, GRAPH_RETURN_EVENT};
-use crate::ring::{Counts, Pages, Record, Snapshot, Stats};
+use crate::ring::{Pages, Record, Snapshot, Stats};
 use crate::symbols::Symbols;
 use crate::text::{self, ShowError};
 use crate::tracer::Tracer;
@@ -224,8 +224,8 @@ impl<P: RegisteredProbe> Events<P> {
     ) -> Result<(), ShowError> {
         self.keep_snapshot(false)?;
         let snapshot = self.rings.snapshot()?;
-        let Counts { present, lost } = snapshot.counts().nth(cpu).unwrap_or_default();
-        self.write_header(out, present, present + lost, cpus)?;
+        let stats = snapshot.stats().nth(cpu).unwrap_or_default();
+        self.write_header(out, stats.entries, stats.written(), cpus)?;
         self.write_records(out, &snapshot, false, &|_, record| record.cpu == cpu, symbols, clock)
     }
 

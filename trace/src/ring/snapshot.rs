@@ -70,6 +70,14 @@ pub struct Stats {
     pub oldest: Option<u64>,
 }
 
+impl Stats {
+    /// Returns the number of records that were written, including overwritten ones and without taken ones.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.entries + self.overrun
+    }
+}
+
 impl Rings {
     /// Copies the contents of the rings. Records missing before the first record of a CPU appear only in the counts,
     /// because no record precedes the gap.
@@ -333,8 +341,15 @@ impl Snapshot {
 
     /// Returns the number of records since the rings were cleared, including lost ones and without taken ones.
     #[must_use]
-    pub fn written(&self) -> u64 {
+    pub fn counted(&self) -> u64 {
         self.counts().map(|counts| counts.present + counts.lost).sum()
+    }
+
+    /// Returns the number of records that were written since the rings were cleared, including overwritten ones and
+    /// without taken ones. As in Linux, those that found no room are not among them.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.stats().map(|stats| stats.written()).sum()
     }
 }
 
