@@ -49,6 +49,8 @@ pub(super) struct Domains {
     /// The controller that interrupts the CPUs.
     pub(super) controller: Option<InterruptController>,
     gic: Option<u32>,
+    /// The number of cells in a specifier of an interrupt of the GIC.
+    gic_cells: usize,
     local: Option<u32>,
     peripherals: Option<u32>,
 }
@@ -62,23 +64,25 @@ impl Domains {
             root.each_enabled(&mut |node| {
                 let found = node.is_compatible(names) && node.property("interrupt-controller").is_some();
                 let registers: Vec<RegisterBlock, 8> = registers(node).take(8).collect();
-                found.then(|| (node.cell("phandle"), registers, node.cell("#redistributor-regions").unwrap_or(1)))
+                let cells = node.cell("#interrupt-cells").unwrap_or(3) as usize;
+                let regions = node.cell("#redistributor-regions").unwrap_or(1) as usize;
+                found.then(|| (node.cell("phandle"), cells, registers, regions))
             })
         };
-        if let Some((gic, registers, _)) = find(&["arm,gic-400", "arm,cortex-a15-gic", "arm,cortex-a7-gic"])
+        if let Some((gic, gic_cells, registers, _)) = find(&["arm,gic-400", "arm,cortex-a15-gic", "arm,cortex-a7-gic"])
             && let [distributor, cpu_interface, ..] = registers[..]
         {
             let controller = Some(InterruptController::GicV2 { distributor, cpu_interface });
-            return Self { controller, gic, ..Self::default() };
+            return Self { controller, gic, gic_cells, ..Self::default() };
         }
-        if let Some((gic, registers, regions)) = find(&["arm,gic-v3"])
+        if let Some((gic, gic_cells, registers, regions)) = find(&["arm,gic-v3"])
             && let [distributor, rest @ ..] = &registers[..]
         {
-            let redistributors = rest.iter().copied().take((regions as usize).min(4)).collect();
+            let redistributors = rest.iter().copied().take(regions.min(4)).collect();
             let controller = Some(InterruptController::GicV3 { distributor: *distributor, redistributors });
-            return Self { controller, gic, ..Self::default() };
+            return Self { controller, gic, gic_cells, ..Self::default() };
         }
-        let Some((phandle, registers, _)) = find(&["brcm,bcm2836-l1-intc"]) else { return Self::default() };
+        let Some((phandle, _, registers, _)) = find(&["brcm,bcm2836-l1-intc"]) else { return Self::default() };
         let Some(&local) = registers.first() else { return Self::default() };
         let peripherals = find(&["brcm,bcm2836-armctrl-ic"]);
         Self {
@@ -86,9 +90,9 @@ impl Domains {
             peripherals: peripherals.as_ref().and_then(|(phandle, ..)| *phandle),
             controller: Some(InterruptController::Bcm2836 {
                 local,
-                peripherals: peripherals.and_then(|(_, registers, _)| registers.first().copied()),
+                peripherals: peripherals.and_then(|(_, _, registers, _)| registers.first().copied()),
             }),
-            gic: None,
+            ..Self::default()
         }
     }
 
@@ -96,8 +100,8 @@ impl Domains {
     pub(super) fn interrupt(&self, node: &Node, index: usize) -> Option<Interrupt> {
         let parent = Some(node.interrupt_parent()?);
         if parent == self.gic {
-            // Type, number and flags (Linux, bindings of arm,gic).
-            let [kind, number, flags] = node.interrupt(index)?;
+            // Type, number and flags, and on a GICv3 perhaps a set of CPUs (Linux, bindings of arm,gic and arm,gic-v3).
+            let [kind, number, flags] = node.interrupt(index, self.gic_cells)?;
             let edge = flags & 0b11 != 0;
             match kind {
                 0 if number < 988 => Some(Interrupt { number: 32 + number, edge }),
@@ -107,11 +111,11 @@ impl Domains {
         } else if parent == self.local {
             // Number and flags (Linux, bindings of brcm,bcm2836-l1-intc). Only the timers and the performance monitors
             // belong to devices.
-            let [number, _flags] = node.interrupt(index)?;
+            let [number, _flags] = node.interrupt(index, 2)?;
             (number < 4 || number == 9).then_some(Interrupt { number: 16 + number, edge: false })
         } else if parent == self.peripherals {
             // Bank and number (Linux, bindings of brcm,bcm2836-armctrl-ic).
-            let [bank, number] = node.interrupt(index)?;
+            let [bank, number] = node.interrupt(index, 2)?;
             (bank < 3 && number < 32).then_some(Interrupt { number: 32 + 32 * bank + number, edge: false })
         } else {
             None

@@ -127,12 +127,13 @@ impl<'t, 'a> Node<'t, 'a> {
         self.cell("interrupt-parent").or_else(|| self.parent?.interrupt_parent())
     }
 
-    /// Returns the cells of interrupt `index` in a list of specifiers with `N` cells each.
-    pub(super) fn interrupt<const N: usize>(&self, index: usize) -> Option<[u32; N]> {
-        let cells = self.property("interrupts")?;
+    /// Returns the first `N` cells of interrupt `index` in a list of specifiers with `length` cells each, or `None` if
+    /// there are fewer.
+    pub(super) fn interrupt<const N: usize>(&self, index: usize, length: usize) -> Option<[u32; N]> {
+        let cells = self.property("interrupts").filter(|_| length >= N)?;
         let mut specifier = [0; N];
         for (number, cell) in specifier.iter_mut().enumerate() {
-            *cell = word(cells, (index * N + number) * 4)?;
+            *cell = word(cells, (index * length + number) * 4)?;
         }
         Some(specifier)
     }
