@@ -242,7 +242,8 @@ fn outside(text: &str) -> (usize, bool, bool) {
             _ if is_probe && (c.is_whitespace() || c == ',') => start = next,
             _ => {}
         }
-        previous = c;
+        // A backslash after another one in a string quotes nothing.
+        previous = if is_string && (previous, c) == ('\\', '\\') { ' ' } else { c };
     }
     (start, braces > 0 || is_predicate, is_string)
 }

@@ -158,6 +158,8 @@ fn programs() {
         ("trace 'k:f { $a = 1; @ = $", "$a"),
         ("trace 'k:f { args.c", ""),
         ("trace 'k:f { print(\"pri", ""),
+        (r#"trace 'k:f { print("\"pri"#, ""),
+        (r#"trace 'k:f { print("\\"); pri"#, "print(|printf("),
         ("trace 'k:f { }' -c run di", "disk "),
         ("trace 'k:f {\npri", "print(|printf("),
         ("trace -c 'run di", "disk "),
