@@ -100,14 +100,17 @@ pub(super) fn write_functions(session: &mut Session, parts: &[&str], text: &str)
     for Pattern { glob, command, is_removed } in patterns::of(text) {
         match command {
             Some(command) if has_commands(parts) => tracer::command(&mut session.events, glob, command, is_removed)?,
-            Some(_) => {
-                println!("only set_ftrace_filter takes commands of functions");
-                return Err(Errno::Invalid);
-            }
+            Some(_) => return Err(refuse_command()),
             None => session.tracing.change(|settings| named_mut(settings, parts).change(glob, is_removed))?,
         }
     }
     Ok(())
+}
+
+/// Shows that the file takes no commands of functions, and returns the error number for it.
+fn refuse_command() -> Errno {
+    println!("only set_ftrace_filter takes commands of functions");
+    Errno::Invalid
 }
 
 pub(super) fn clear_functions(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
@@ -206,7 +209,10 @@ pub(super) fn write_stack_size(session: &mut Session, _: &[&str], text: &str) ->
 
 pub(super) fn write_stack_filter(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     session.tracing.stacks.change_filter(|filter| {
-        patterns::of(text).try_for_each(|Pattern { glob, is_removed, .. }| filter.change(glob, is_removed))
+        patterns::of(text).try_for_each(|Pattern { glob, command, is_removed }| match command {
+            Some(_) => Err(refuse_command()),
+            None => filter.change(glob, is_removed),
+        })
     })
 }
 
