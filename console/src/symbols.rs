@@ -60,7 +60,9 @@ pub(crate) fn selection(glob: &str) -> Result<impl Fn(&Symbol<'static>) -> bool,
     let around = if glob.contains(['*', '?']) { "" } else { "*" };
     let pattern = fallible::format(format_args!("{around}{glob}{around}"))?;
     let is_numbered = numbered(glob).1.is_some();
+    // More digits would be another number.
+    let whole = fallible::format(format_args!("{around}{glob}"))?;
     Ok(move |symbol: &Symbol<'static>| {
-        matches(&pattern, symbol.name) || is_numbered && symbol::path(symbol).is_ok_and(|path| matches(&pattern, &path))
+        matches(&pattern, symbol.name) || is_numbered && symbol::path(symbol).is_ok_and(|path| matches(&whole, &path))
     })
 }
