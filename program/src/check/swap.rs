@@ -26,15 +26,18 @@ impl Clause<'_, '_> {
             _ if matches!(*number.form, ExpressionForm::Variable(_)) => 64,
             (Operand::Word(at), Some(&Op::Read { to, bytes, .. })) if at == to => 8 * bytes,
             (Operand::Word(at), Some(&Op::Extend { to, bits, .. })) if at == to => bits,
+            // An argument that always has the same value is a constant, which no op reads. One whose place depends on
+            // the probed instruction is set after it was read.
+            (Operand::Constant(_), _) | (Operand::Word(_), Some(Op::Set { .. })) => {
+                match self.unrun(|clause| clause.rust_place(number))? {
+                    Some(place) => match self.rust(place.of, number.span)?.size {
+                        bytes @ (1 | 2 | 4) => 8 * bytes as u8,
+                        _ => 64,
+                    },
+                    None => 64,
+                }
+            }
             (Operand::Word(_), _) => 64,
-            // An argument that always has the same value is a constant, which no op reads.
-            (Operand::Constant(_), _) => match self.unrun(|clause| clause.rust_place(number))? {
-                Some(place) => match self.rust(place.of, number.span)?.size {
-                    bytes @ (1 | 2 | 4) => 8 * bytes as u8,
-                    _ => 64,
-                },
-                None => 64,
-            },
         })
     }
 

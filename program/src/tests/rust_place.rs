@@ -226,6 +226,9 @@ fn variables_of_an_inlined_copy_are_those_of_its_function() {
         assert_tried!(at(entry, address, "if (args.level == -3) { print(1); }"), ["", "1\n"][usize::from(level == -3)]);
         assert_eq!(at(entry, address, "print(args.header.len);"), "300\n");
         assert_eq!(at(entry, address, "print(args.header == 0x8000);"), "1\n");
+        let swapped = ["65023\n", "65279\n"][usize::from(level == -2)];
+        assert_tried!(at(entry, address, "print(bswap(args.level));"), swapped);
+        assert_tried!(at(entry, address, "print(sizeof((u8[])args.level));"), "2\n");
     }
     assert_tried!(at(entry, 0x1210, "print(locals.whole.len); print(locals.whole.level);"), "300\n-2\n");
     assert_tried!(at(entry, 0x1120, "print(locals.whole.len); print(locals.whole.level);"), "7\n4\n");
