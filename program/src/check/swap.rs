@@ -23,7 +23,7 @@ impl Clause<'_, '_> {
         }
         Ok(match (value.at, self.ops.last()) {
             // A variable is not read by an op: the last op belongs to something else.
-            _ if matches!(*number.form, ExpressionForm::Variable(_)) => 64,
+            _ if is_variable(number) => 64,
             (Operand::Word(at), Some(&Op::Read { to, bytes, .. })) if at == to => 8 * bytes,
             (Operand::Word(at), Some(&Op::Extend { to, bits, .. })) if at == to => bits,
             // An argument that always has the same value is a constant, which no op reads. One whose place depends on
@@ -63,5 +63,15 @@ impl Clause<'_, '_> {
             half /= 2;
         }
         Ok(Value { at: swapped, of: UNSIGNED })
+    }
+}
+
+/// Returns whether the value may be that of a variable as it is, which may also be the value of a block.
+fn is_variable(value: &Expression) -> bool {
+    match &*value.form {
+        ExpressionForm::Variable(_) => true,
+        ExpressionForm::Block { value: Some(value), .. } => is_variable(value),
+        ExpressionForm::Choice { then, otherwise, .. } => is_variable(then) || is_variable(otherwise),
+        _ => false,
     }
 }

@@ -97,6 +97,10 @@ fn bytes_are_swapped_within_the_width_of_a_number() {
         ("bswap(arg3) == 0x80000000000000", "1"),
         ("bswap(bswap(arg3 * arg1 + 0x123456789abcdef)) - arg3 * arg1 == 0x123456789abcdef", "1"),
     ]);
+    // A variable has 8 bytes, whatever it was set to, and so has a block or a macro whose value it is.
+    let same = "macro same($v) { $v } kprobe:f { $a = *(u16 *)0x8000; print(bswap(same($a)) == bswap($a)); \
+        $b = *(u16 *)0x8000; print(sizeof({ $b })); $c = *(u16 *)0x8000; print(sizeof(1 ? $c : 0)); }";
+    assert_tried!(printed(same, &[&[]]), "1\n8\n8\n");
 }
 
 #[test]
