@@ -129,7 +129,7 @@ impl Clause<'_, '_> {
         self.differ(one, other, of, span)
     }
 
-    /// `len`: the number of keys of a map, frames of a stack, or bytes of a string or buffer.
+    /// `len`: the number of keys of a map, frames of a stack, bytes of a string or buffer, or elements of an array.
     pub fn length(&mut self, what: &Expression, span: Span) -> Result<Value, Error> {
         if let ExpressionForm::Map(map) = &*what.form
             && map.keys.is_empty()
@@ -158,6 +158,9 @@ impl Clause<'_, '_> {
                 self.give(UNSIGNED, |to| Op::Length { to, text, words }, span)
             }
             (Type::Bytes { .. }, at) => Ok(Value { at, of: UNSIGNED }),
+            (Type::Tuple { shape, words }, _) if self.checker.shapes.element_bytes(shape) > 0 => {
+                Ok(Value::constant(words.into(), false))
+            }
             (of, _) => Err(what.span.error(Problem::Type { wanted: Noun::Text, found: of.into() })),
         }
     }

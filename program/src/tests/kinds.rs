@@ -350,6 +350,7 @@ fn integers_are_cast_to_arrays_and_back() {
         ),
         ("let $x: u8[2]; print($x); let $y: u32[2]; print($y);", "[0, 0]\n[0, 0]\n"),
         ("@x[(u8[4])(u32)arg0] = 1; delete(@x, (u8[4])(u32)arg0);", ""),
+        ("$a = (u16[])arg1; print((len((u8[4])(u32)arg0), len($a), len((u64[1])arg0)));", "(4, 4, 1)\n"),
         ("$a = (uint64[1])arg0; print($a); $b = (int64[])arg1; print((uint64)$a + 1);", "[3]\n4\n"),
         (
             "$v = arg1; $a = (u8[8])$v; print((sizeof($a[0]), sizeof($a[7]), bswap($a[7]))); print((u8[])$a[7]);",
