@@ -20,12 +20,12 @@ const FAMILIES: [(u64, u8); 2] = [(2, 4), (10, 16)];
 impl Clause<'_, '_> {
     /// `macaddr`: six bytes, of an array or at an address.
     pub fn hardware_address(&mut self, of: &Expression, span: Span) -> Result<Value, Error> {
-        let spot = match self.rust_place(of)? {
-            Some(place) => self.array_of_bytes(place, of.span)?.filter(|(_, count)| *count == 6).map(|(spot, _)| spot),
-            None => None,
-        };
-        let spot = match spot {
-            Some(spot) => spot,
+        let array = self.or_none(|clause| match clause.rust_place(of)? {
+            Some(place) => Ok(clause.array_of_bytes(place, of.span)?.filter(|(_, count)| *count == 6)),
+            None => Ok(None),
+        })?;
+        let spot = match array {
+            Some((spot, _)) => spot,
             None => Spot::Memory(self.numeric(of)?.at, 0),
         };
         let low = self.load(spot, 4, UNSIGNED, span)?;
@@ -50,10 +50,10 @@ impl Clause<'_, '_> {
                 Some(bytes.ok_or(family.span.error(Problem::Family))?)
             }
         };
-        let array = match self.rust_place(of)? {
-            Some(place) => self.array_of_bytes(place, of.span)?,
-            None => None,
-        };
+        let array = self.or_none(|clause| match clause.rust_place(of)? {
+            Some(place) => clause.array_of_bytes(place, of.span),
+            None => Ok(None),
+        })?;
         let (address, bytes) = match array {
             Some((spot, 4)) => (self.load(spot, 4, UNSIGNED, span)?, 4),
             Some((spot, 16)) => {

@@ -65,7 +65,7 @@ impl Clause<'_, '_> {
     pub fn number_of_array(&mut self, operand: &Expression) -> Result<(Value, Option<u64>), Error> {
         let span = operand.span;
         if let Some(place) = self.rust_place(operand)? {
-            return match self.array_of_bytes(place, span)? {
+            return match self.or_none(|clause| clause.array_of_bytes(place, span))? {
                 Some((spot, count @ (1 | 2 | 4 | 8))) => {
                     Ok((self.load(spot, count as u8, UNSIGNED, span)?, Some(count)))
                 }

@@ -208,6 +208,22 @@ impl<'c, 's> Clause<'c, 's> {
         self.checker.is_learning() && is_open && !self.guessed && self.unevaluated == 0
     }
 
+    /// Calls `compile`, and removes the ops that it adds if it finds nothing. Otherwise another way to compile the same
+    /// expression would repeat its reads of memory.
+    pub fn or_none<T>(
+        &mut self,
+        compile: impl FnOnce(&mut Self) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let (ops, free, ends) = (self.ops.len(), self.free, self.ends.len());
+        let found = compile(self)?;
+        if found.is_none() {
+            self.ops.truncate(ops);
+            self.free = free;
+            self.ends.truncate(ends);
+        }
+        Ok(found)
+    }
+
     /// Calls `compile`, and removes the ops that it adds, with their entries in the tables of the program. The entries
     /// stay if a type was learned, which may refer to them.
     pub fn unrun<T>(&mut self, compile: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {

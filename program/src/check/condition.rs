@@ -140,7 +140,7 @@ impl Clause<'_, '_> {
         right: &Expression,
     ) -> Result<Option<(Comparison, Operand, Operand)>, Error> {
         for (value, path) in [(left, right), (right, left)] {
-            if let Some(found) = self.is_variant(operator, value, path)? {
+            if let Some(found) = self.or_none(|clause| clause.is_variant(operator, value, path))? {
                 return Ok(Some(found));
             }
         }

@@ -85,10 +85,10 @@ impl Clause<'_, '_> {
                 let name = fallible::format(format_args!("{number}"))?;
                 self.field(tuple, &name, span).map(Some)
             }
-            ExpressionForm::Index { pointer, index } => {
-                let Some(array) = self.rust_place(pointer)? else { return Ok(None) };
-                self.place_of_element(array, pointer.span, index, span)
-            }
+            ExpressionForm::Index { pointer, index } => self.or_none(|clause| {
+                let Some(array) = clause.rust_place(pointer)? else { return Ok(None) };
+                clause.place_of_element(array, pointer.span, index, span)
+            }),
             _ => Ok(None),
         }
     }
@@ -341,12 +341,17 @@ impl Clause<'_, '_> {
     pub fn shown(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
         let Some(place) = self.rust_place(expression)? else { return self.value(expression) };
-        let value = self.followed(place, span)?;
-        let of = self.rust(value.of, span)?;
-        match of.kind {
-            TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => self.named(value, span),
-            TypeKind::Variants { .. } => self.variant(value, span),
-            _ => self.scalar(place, span),
+        let shown = self.or_none(|clause| {
+            let value = clause.followed(place, span)?;
+            Ok(match clause.rust(value.of, span)?.kind {
+                TypeKind::Bool | TypeKind::Char | TypeKind::Enumeration { .. } => Some(clause.named(value, span)?),
+                TypeKind::Variants { .. } => Some(clause.variant(value, span)?),
+                _ => None,
+            })
+        })?;
+        match shown {
+            Some(shown) => Ok(shown),
+            None => self.scalar(place, span),
         }
     }
 }

@@ -32,9 +32,11 @@ impl Clause<'_, '_> {
 
     /// `str`: reads a string from memory.
     pub fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
-        if let Some(place) = self.rust_place(pointer)?
-            && let Some(text) = self.sequence_text(place, length, pointer.span)?
-        {
+        let text = self.or_none(|clause| match clause.rust_place(pointer)? {
+            Some(place) => clause.sequence_text(place, length, pointer.span),
+            None => Ok(None),
+        })?;
+        if let Some(text) = text {
             return Ok(text);
         }
         let value = self.value(pointer)?;
@@ -146,9 +148,11 @@ impl Clause<'_, '_> {
                 _ => {}
             }
         }
-        if let Some(place) = self.rust_place(what)?
-            && let Some(count) = self.count_of(place, what.span)?
-        {
+        let count = self.or_none(|clause| match clause.rust_place(what)? {
+            Some(place) => clause.count_of(place, what.span),
+            None => Ok(None),
+        })?;
+        if let Some(count) = count {
             return Ok(count);
         }
         let value = self.value(what)?;

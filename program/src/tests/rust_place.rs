@@ -548,6 +548,19 @@ fn values_of_rust_have_the_sizes_and_the_classes_of_their_types() {
 }
 
 #[test]
+fn memory_is_read_once_for_a_value() {
+    let mut task = call();
+    task.registers[7] = 0x9000;
+    for (body, shown) in tried([
+        ("print(args.boxed.0.len == arg1);", "0\n2 reads of memory failed, and gave 0\n"),
+        ("print(str(args.boxed.0.len, 5));", "\n3 reads of memory failed, and gave 0\n"),
+        ("@[args.boxed.0] = 1; clear(@);", "1 read of memory failed, and gave 0\n"),
+    ]) {
+        assert_eq!(printed_at("kprobe:blk::submit", body, &task), shown, "{body}");
+    }
+}
+
+#[test]
 fn fields_are_found_through_references_boxes_and_new_types() {
     assert_tried!(printed("print(args.header.len);"), "300\n");
     assert_tried!(printed("print(args.header.level);"), "-2\n");
