@@ -37,6 +37,9 @@ use crate::{symbol, time};
 /// The condition for [`RunningProgram::start_unless`] that never stops it.
 const GO_ON: &dyn Fn() -> bool = &|| false;
 
+/// The refusal of a program that may run without probes that reach nothing, if no other probe is left.
+const NOTHING_LEFT: &str = "no probe reaches anything";
+
 /// A running program. Dropping it ends it without running its `END`, and shows nothing.
 pub struct RunningProgram {
     // The samples and the probes are dropped before the fields below, which their handlers use.
@@ -261,7 +264,7 @@ impl Shared {
         }
         let probes = all.places.len() + all.alone.len() + all.sampled.len() + all.watched.len();
         match config.probes {
-            _ if probes == 0 => return Err(ProgramRefusal::new("no probe reaches anything")),
+            _ if probes == 0 => return Err(ProgramRefusal::new(NOTHING_LEFT)),
             Some(most) if probes > most => {
                 return Err(ProgramRefusal::new(format_args!(
                     "the program has {probes} probes, and max_probes is {most}"
@@ -401,6 +404,9 @@ impl RunningProgram {
             && shared.program.config.missing == Missing::Error
         {
             return Err(ProgramRefusal::at(why, spans.get(*probe).copied().unwrap_or_default()));
+        }
+        if attached.count() + shared.alone.len() + shared.sampled.len() + watched.len() == 0 {
+            return Err(ProgramRefusal::new(NOTHING_LEFT));
         }
         let watchpoints = AttachedWatchpoints::register(&shared, &watched).map_err(|error| match error {
             WatchpointError::OutOfMemory => OutOfMemory.into(),
