@@ -45,7 +45,7 @@ pub struct RunningProgram {
     // The samples and the probes are dropped before the fields below, which their handlers use.
     samples: Samples,
     pub(super) attached: AttachedProbes,
-    watchpoints: AttachedWatchpoints,
+    pub(super) watchpoints: AttachedWatchpoints,
     tasks: Tasks,
     pub(super) shared: Arc<Shared>,
 }

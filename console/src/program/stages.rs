@@ -81,7 +81,8 @@ impl RunningProgram {
                 write!(out, "{}{probe}", if index > 0 { ", " } else { "" })?;
             }
             let alone = self.shared.alone.iter().filter(|(clause, _)| *clause == number).count();
-            let places = self.attached.places_of(number) + alone;
+            let sampled = self.shared.sampled.iter().filter(|sampled| sampled.clause == number).count();
+            let places = self.attached.places_of(number) + self.watchpoints.places_of(number) + alone + sampled;
             let how = match self.attached.clauses.is_compiled(number) {
                 true => "compiled",
                 false => "interpreted",

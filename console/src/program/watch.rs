@@ -70,6 +70,11 @@ impl AttachedWatchpoints {
         self.armed.len()
     }
 
+    /// Returns the number of watchpoints of clause `clause` that were registered.
+    pub fn places_of(&self, clause: usize) -> usize {
+        self.armed.iter().filter(|armed| armed.clause == clause).count()
+    }
+
     /// Ends the watchpoints. No handler runs any more when this returns.
     pub fn end(self) -> Ended {
         self.shared.watchpoints.end_all()
