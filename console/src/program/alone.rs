@@ -26,9 +26,12 @@ pub(super) fn run(shared: &Shared, wanted: impl Fn(&Probe) -> bool) {
 }
 
 /// Runs the clause with all interrupts masked. Otherwise an interrupt handler could hit a probe whose clause waits
-/// forever for a lock that this clause holds.
+/// forever for a lock that this clause holds. After the end of the program, only `END` runs, also if the clause has
+/// other probes.
 fn run_masked(shared: &Shared, clause: usize, name: usize) {
-    host::masked(&mut || hit::run_alone(shared, clause, name as u64));
+    if !shared.store.is_over() || shared.named_probe(name) == Some(&Probe::End) {
+        host::masked(&mut || hit::run_alone(shared, clause, name as u64));
+    }
 }
 
 /// A clause that runs periodically.

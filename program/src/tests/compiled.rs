@@ -178,7 +178,9 @@ fn exit_is_looked_for_where_it_is_said() {
     let listing = usual("kprobe:f { @n = 1; } kprobe:g { exit(); }");
     assert_eq!(open(listing.lines().next().unwrap()), "ldr x9, $+LITERAL");
     assert_eq!(listing.lines().nth(1), Some("ldrb w9, [x9]"));
-    assert!(!usual("END { @n = 1; } kprobe:g { exit(); }").contains("ldrb"));
+    assert!(!usual("kprobe:f { @n = 1; } kprobe:g { @n = 2; }").contains("ldrb"));
+    // The clause also runs at the end, but not as compiled code.
+    assert!(usual("kprobe:f, END { @n = 1; } kprobe:g { exit(); }").contains("ldrb w9, [x9]"));
 }
 
 #[test]

@@ -128,6 +128,12 @@ test!(
             "kprobe:tests::programs::target { @ = count(); if (arg0 == 4) { exit(); } } END { printf(\"done\\n\"); }";
         let out = printed(text, || (0..100).for_each(|number| _ = black_box(target(number, core::ptr::null()))));
         assert_eq!(out, "done\n@: 5\n");
+        // Not even at the other probes of a clause that has END.
+        let out = printed("kprobe:tests::programs::target, END { @ = count(); if (@ == 5) { exit(); } }", || {
+            (0..100).for_each(|number| _ = black_box(target(number, core::ptr::null())));
+        });
+        assert_eq!(out, "@: 6\n");
+        assert_eq!(printed("BEGIN { exit(); } BEGIN, END { @++; }", || {}), "@: 1\n");
     }
 );
 

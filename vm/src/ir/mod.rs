@@ -86,6 +86,6 @@ impl Code {
 pub struct Routine {
     /// The ops of the clause.
     pub ops: Vec<Op>,
-    /// Whether the clause also runs after the program has asked to end.
+    /// Whether the clause also runs after the program has asked to end, but not at a hit.
     pub runs_after_exit: bool,
 }

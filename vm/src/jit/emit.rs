@@ -150,9 +150,10 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Ends the clause at once if the program has asked to end. Writes nothing if the program never does.
+    /// Ends the clause at once if the program has asked to end. Writes nothing if the program never does. Compiled code
+    /// runs only at hits, so this holds for a clause that runs after the end, too.
     fn over(&mut self) {
-        if self.code.ops().any(Op::is_exit) && !self.routine.runs_after_exit {
+        if self.code.ops().any(Op::is_exit) {
             self.assembler.constant(BUCKET, self.store.over_address());
             self.assembler.push(encode::load_bytes(1, BUCKET, BUCKET, 0));
             self.branch_to_op(Branch::NotZeroWord(BUCKET), self.routine.ops.len());

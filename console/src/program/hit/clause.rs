@@ -61,7 +61,7 @@ pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
         exit: Exit::Always,
         caller: None,
     };
-    ClauseHit { armed: &armed, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
+    ClauseHit { armed: &armed, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run_in(shared);
 }
 
 /// Runs the clause of `armed` for a sample of the code with the registers `frame`, with all interrupts masked.
@@ -147,12 +147,21 @@ impl<'a> ClauseHit<'a, TrapFrame> {
 }
 
 impl<R: Registers> ClauseHit<'_, R> {
+    /// Runs the clause at a hit, unless the program has asked to end. Its code may be that of `END`, too, which runs
+    /// after that.
     #[inline(always)]
     pub fn run(&self) {
-        // SAFETY: the program of the armed clause lives. `attach` requires that it outlives the probes, `run_alone` has
-        // it from a reference, `run_sample` requires it, and `watched` has it from an armed watchpoint, which it
-        // outlives.
-        let Shared { program, store, .. } = unsafe { &*self.armed.shared };
+        // SAFETY: the program of the armed clause lives. `attach` requires that it outlives the probes, `run_sample`
+        // requires it, and `watched` has it from an armed watchpoint, which it outlives.
+        let shared = unsafe { &*self.armed.shared };
+        if !shared.store.is_over() {
+            self.run_in(shared);
+        }
+    }
+
+    #[inline(always)]
+    fn run_in(&self, shared: &Shared) {
+        let Shared { program, store, .. } = shared;
         run(&program.code, self.armed.clause, store, self);
     }
 
