@@ -13,7 +13,7 @@ use kprobes_types::{Types, TypesError};
 use kprobes_vm::ir::Routine;
 
 use super::inlined::CopyTable;
-use super::resolve::ResolvedProbes;
+use super::resolve::{self, ResolvedProbes};
 use crate::frame::Frames;
 use crate::{source_lines, symbol, types};
 
@@ -27,7 +27,7 @@ impl Symbols for ImageSymbols<'_> {
 
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {
         let range = |function: Symbol<'_>| function.address..function.address + function.size;
-        let mut all = fallible::collect(symbol::functions(path).map(range))?;
+        let mut all = fallible::collect(resolve::functions(path).map(range))?;
         if all.is_empty() {
             fallible::extend(&mut all, self.0.find(path)?.into_iter().map(|copies| copies..copies + 1))?;
         }

@@ -365,7 +365,7 @@ impl ResolvedProbes {
 
 /// Returns the functions that `glob` means. A pattern does not match the functions of static events: a probe there
 /// makes all code that emits the event evaluate its fields.
-fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
+pub(super) fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let is_pattern = glob.contains(['*', '?']);
     let is_of_event = |function: &Symbol<'_>| event::of_function(function.address as usize).is_some();
     symbol::functions(glob).filter(move |function| !is_pattern || !is_of_event(function))
