@@ -562,7 +562,8 @@ impl RegistryEntry {
         Some(match self.checked.verdict {
             _ if HAS_STUBS && allowed >= Mode::Optimized => allowed,
             Verdict::Simulate(_) => Mode::Simulated,
-            _ if allowed == Mode::Stepped => Mode::Stepped,
+            // A slot that is left by a branch is faster than a simulation, which such an instruction does not have.
+            _ if allowed < Mode::Boosted => Mode::Stepped,
             _ => Mode::Boosted,
         })
     }

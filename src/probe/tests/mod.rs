@@ -49,6 +49,23 @@ fn a_stepped_instruction_takes_two_exceptions_and_does_its_work() {
 }
 
 #[test]
+fn no_mode_is_faster_than_the_one_that_a_probe_asks_for() {
+    let computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    // An instruction that runs in a slot is not simulated, and one that is simulated does not run in a slot.
+    for (offset, fastest, expected) in [
+        (0, Mode::Stepped, Mode::Stepped),
+        (0, Mode::Simulated, Mode::Stepped),
+        (0, Mode::Boosted, Mode::Boosted),
+        (4, Mode::Simulated, Mode::Simulated),
+        (4, Mode::Boosted, Mode::Simulated),
+    ] {
+        let _probe = Kprobe::at(function + offset).at_most(fastest).register().unwrap();
+        assert_eq!(list().unwrap()[0].mode, Some(expected), "{offset}, {fastest}");
+    }
+}
+
+#[test]
 fn a_boosted_instruction_takes_one_exception_and_does_its_work() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), RET]);
