@@ -214,6 +214,7 @@ impl Watchpoint {
     ///
     /// - with debug exceptions masked (PSTATE.D): by the engine, by handlers of probes, by an instruction that is
     ///   stepped for a post-handler, and wherever else the kernel masks them, as exception entry does;
+    /// - by a stub or the trampoline of a return probe, while debug exceptions are unmasked there;
     /// - at another virtual address of the same memory, by devices, and by unprivileged instructions such as LDTR;
     /// - at exception levels other than EL1; a kernel that runs at EL2 can register no watchpoint;
     /// - loads by the engine for a probed load of a literal.

@@ -5,9 +5,9 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use core::time::Duration;
 
-use aarch64_kprobes::Hit;
-use aarch64_kprobes::Kprobe;
+use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{Mode, WatchError, WatchHit, Watchpoint, initialize_cpu, watchpoints};
+use aarch64_kprobes::{Hit, Kprobe, Kretprobe};
 use kprobes_console::symbol;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::{IrqLock, IrqMask};
@@ -485,6 +485,30 @@ test!(
             assert_eq!((probe.hits(), probe.missed()), (1, 0), "{mode}");
         }
         assert_eq!(watchpoint.hits(), 2);
+    }
+);
+
+test!(
+    depends(core, entry),
+    fn what_a_stub_and_the_trampoline_store_for_themselves_is_not_reported() {
+        let load = address(watch_load as *const ());
+        let entered = Kprobe::at(load).pre(before).register().unwrap();
+        let returned = Kretprobe::at(load).register().unwrap();
+        let sp: usize;
+        // SAFETY: reads the stack pointer, with which the function is called below.
+        unsafe { asm!("mov {}, sp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+        // Both store x0 there, before they mask debug exceptions.
+        let watchpoint = watch(core::ptr::with_exposed_provenance_mut(sp - TrapFrame::SIZE), 8, Stores);
+        let mask = IrqMask::new();
+        // Functions that were called before have stored there, too.
+        COUNT.store(0, Relaxed);
+        // SAFETY: the function loads the word, which belongs to this test (see `Words`).
+        unsafe { asm!("bl {}", sym watch_load, inout("x0") word(0) => _, clobber_abi("C")) };
+        let found = COUNT.load(Relaxed);
+        drop(mask);
+        drop(watchpoint);
+        assert_eq!(found, 0);
+        assert_eq!([entered.hits(), returned.hits()], [1, 1]);
     }
 );
 

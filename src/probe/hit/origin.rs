@@ -117,8 +117,9 @@ impl Origin {
         pc > self.copy && self.is_in_copy(pc)
     }
 
+    /// Returns whether `pc` is in the copy of the instruction, and not in code of the engine around it.
     #[inline(always)]
-    fn is_in_copy(&self, pc: usize) -> bool {
+    pub(super) fn is_in_copy(&self, pc: usize) -> bool {
         (self.copy..self.copy + 4 * MAX_WORDS).contains(&pc)
     }
 }

@@ -12,7 +12,7 @@ use crate::exception::frame::TrapFrame;
 use crate::exception::syndrome::{EC_BREAKPOINT, EC_STEP, EC_WATCHPOINT};
 use crate::insn::{Exclusive, MemoryAccess, exclusive};
 use crate::probe::hit::cpu::Cpu;
-use crate::probe::hit::{origin, unwind};
+use crate::probe::hit::{origin, trampoline, unwind};
 
 /// ESR_EL1.WnR of a watchpoint: a store.
 const STORE: u64 = 1 << 6;
@@ -250,12 +250,17 @@ fn nearest(esr: u64, far: u64) -> MemoryAccess {
 }
 
 /// Calls the handlers of the watchpoints that the access touches. If the instruction is in a slot or a stub, they see
-/// the probed code.
+/// the probed code. What a stub, or the trampoline of returns, loads and stores for itself is not an access of that
+/// code, and is left out.
 #[inline(never)]
 fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
-    let stored = origin::find(frame.pc as usize).and_then(|origin| origin.stub).map(|(_, form)| form.stored());
-    let kept = stored.map(|(first, second)| [(first, frame.register(first)), (second, frame.register(second))]);
-    let saved = (frame.pc, frame.sp, frame.x[29], frame.x[30], frame.record[0], frame.record[1]);
+    let pc = frame.pc as usize;
+    let is_of_stub = origin::find(pc).is_some_and(|origin| !origin.is_in_copy(pc));
+    if is_of_stub || trampoline::kretprobe().contains(&pc) {
+        return;
+    }
+    // A copy runs with the registers of the probed code.
+    let saved = (frame.pc, frame.record[1]);
     unwind::restart(frame, unwind::read_own_stack);
     let mut number = 0;
     while let Some(slot) = SLOTS.get(number) {
@@ -270,12 +275,7 @@ fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
         }
         number += 1;
     }
-    // The stub goes on with its own registers.
-    if let Some([(first, value), (second, other)]) = kept {
-        frame.set_register(first, value);
-        frame.set_register(second, other);
-    }
-    (frame.pc, frame.sp, frame.x[29], frame.x[30], frame.record[0], frame.record[1]) = saved;
+    (frame.pc, frame.record[1]) = saved;
 }
 
 /// Reads the instruction at the virtual address `pc`.
