@@ -22,11 +22,12 @@ const REACH: u64 = 4096;
 
 /// Returns whether the store-exclusive of a sequence may follow the instruction `word`, at which control has left the
 /// sequence before its store: not if the instruction begins another sequence, ends every one (CLREX), or waits (YIELD,
-/// WFE, WFI), as a loop does that polls a lock.
+/// WFE, WFI, WFET, WFIT), as a loop does that polls a lock.
 #[inline(always)]
 pub(super) fn may_come_to_store(word: u32) -> bool {
     let is_clear = word & !0xf00 == 0xd503_305f;
-    let is_wait = matches!(word, 0xd503_203f | 0xd503_205f | 0xd503_207f);
+    // WFET and WFIT have a register in bits 4 to 0, and differ in bit 5.
+    let is_wait = matches!(word, 0xd503_203f | 0xd503_205f | 0xd503_207f) || word & !0x3f == 0xd503_1000;
     !is_clear && !is_wait && !matches!(exclusive(word), Some(Exclusive::Load))
 }
 
@@ -208,9 +209,9 @@ mod tests {
     fn a_store_may_follow_a_call_and_a_return_but_no_wait() {
         // bl; blr x1; ret; msr daifset, #2; add
         assert!([0x9400_0010, 0xd63f_0020, RET, 0xd503_42df, ADD].into_iter().all(may_come_to_store));
-        // yield; wfe; wfi; clrex; clrex #0; ldaxr
-        let others = [0xd503_203f, 0xd503_205f, 0xd503_207f, CLREX, 0xd503_305f, LOAD];
-        assert!(!others.into_iter().any(may_come_to_store));
+        // yield; wfe; wfi; wfet x1; wfit x1; clrex; clrex #0; ldaxr
+        let waits = [0xd503_203f, 0xd503_205f, 0xd503_207f, 0xd503_1001, 0xd503_1021];
+        assert!(!waits.into_iter().chain([CLREX, 0xd503_305f, LOAD]).any(may_come_to_store));
     }
 
     #[test]
