@@ -415,11 +415,27 @@ test!(
                 IS_OVER.store(0, Relaxed);
             }
         }
-        let watchpoint = Watchpoint::at(IS_OVER.as_ptr().addr(), 8, count).loads().register().unwrap();
-        Watchpoint::set_all_enabled([&watchpoint], true).unwrap();
-        // SAFETY: the word is atomic.
-        unsafe { watch_poll(IS_OVER.as_ptr()) };
-        assert_eq!((watchpoint.hits(), watchpoint.missed(), watchpoint.given_up_at()), (TIMES as u64 + 1, 0, None));
+        // Without a probe; with one on the branch, and on the instruction that waits.
+        let poll = address(watch_poll as *const ());
+        let cases = [
+            None,
+            Some((4, Mode::Boosted)),
+            Some((4, Mode::Optimized)),
+            Some((8, Mode::Boosted)),
+            Some((8, Mode::Optimized)),
+        ];
+        for probed in cases {
+            let builder = probed.map(|(offset, mode)| Kprobe::at(poll + offset).pre(before).at_most(mode));
+            let _probe = builder.map(|builder| builder.register().unwrap());
+            IS_OVER.store(1, Relaxed);
+            POLLS.store(0, Relaxed);
+            let watchpoint = Watchpoint::at(IS_OVER.as_ptr().addr(), 8, count).loads().register().unwrap();
+            Watchpoint::set_all_enabled([&watchpoint], true).unwrap();
+            // SAFETY: the word is atomic.
+            unsafe { watch_poll(IS_OVER.as_ptr()) };
+            let found = (watchpoint.hits(), watchpoint.missed(), watchpoint.given_up_at());
+            assert_eq!(found, (TIMES as u64 + 1, 0, None), "{probed:?}");
+        }
     }
 );
 

@@ -12,7 +12,7 @@ use crate::exception::frame::TrapFrame;
 use crate::exception::syndrome::{EC_BREAKPOINT, EC_STEP, EC_WATCHPOINT};
 use crate::insn::{Exclusive, MemoryAccess, exclusive};
 use crate::probe::hit::cpu::Cpu;
-use crate::probe::hit::{origin, trampoline, unwind};
+use crate::probe::hit::{origin, table, trampoline, unwind};
 
 /// ESR_EL1.WnR of a watchpoint: a store.
 const STORE: u64 = 1 << 6;
@@ -206,7 +206,7 @@ fn give_up(cpu: &Cpu, begin: u64, access: &MemoryAccess) {
 fn left(cpu: &Cpu, frame: &mut TrapFrame) {
     let next = frame.pc;
     if !cpu.watchpoints.exits.is_after_store(next) {
-        if may_come_to_store(instruction(next)) {
+        if !is_probed(next as usize) && may_come_to_store(instruction(next)) {
             cpu.watchpoints.fail();
         }
         return;
@@ -222,6 +222,14 @@ fn left(cpu: &Cpu, frame: &mut TrapFrame) {
         report(cpu, frame, found);
     }
     frame.set_interrupted(next);
+}
+
+/// Returns whether the virtual address `pc` is that of a probe's breakpoint, or where the branch leads that replaces a
+/// probed instruction. No store-exclusive follows there: between the two exclusives no instruction is probed.
+#[inline(always)]
+fn is_probed(pc: usize) -> bool {
+    // SAFETY: this is called in an exception, with interrupts masked.
+    origin::find(pc).is_some() || unsafe { table::original(pc) }.is_some()
 }
 
 /// Returns the access of the instruction `word` at the pc.
