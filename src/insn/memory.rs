@@ -62,7 +62,8 @@ pub const fn exclusive(word: u32) -> Option<Exclusive> {
 impl MemoryAccess {
     /// Returns the access of the instruction `word` at the virtual address `pc`; `None` if the word is no load or store
     /// that is known here. Not known are the single and multiple structures of vectors, tags, memory copies, 64-byte
-    /// accesses, and cache maintenance other than DC ZVA.
+    /// accesses, LDRAA and LDRAB, whose base is signed, cache maintenance other than DC ZVA, and what FEAT_LSE128,
+    /// FEAT_LSFE, FEAT_THE and FEAT_LRCPC3 add.
     ///
     /// `register` returns the general register with a number from 0 to 30, and the stack pointer for 31. `zeroed` is
     /// the number of bytes that DC ZVA zeroes.
@@ -273,6 +274,11 @@ mod tests {
             0x4c40_7020, // ld1 {v0.16b}, [x1]
             0x6900_0c22, // stgp x2, x3, [x1]
             0xf83f_d022, // ld64b
+            0xf820_0420, // ldraa x0, [x1]
+            0x1920_1041, // ldclrp x1, x0, [x2]
+            0xfca0_0041, // ldfadda d0, d1, [x2]
+            0x1920_0841, // rcwcas x0, x1, [x2]
+            0xd9c0_0820, // ldapr x0, [x1], #8
             0x0980_7c24, // like caspt, without a size
         ] {
             assert_eq!(of(word), None, "{word:#010x}");
