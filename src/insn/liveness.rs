@@ -154,7 +154,7 @@ pub fn scratch_at_entry(function: u64, preservers: &ScratchPreservers, read: Rea
 }
 
 /// Returns the registers of [`SCRATCH`] in which the function at these virtual addresses may pass something to its
-/// caller, as outlined functions do: those that it writes anywhere, or all if it makes a call.
+/// caller, as outlined functions do: those that it may write anywhere, or all if it makes a call.
 #[must_use]
 pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
     let mut handed = Registers::NONE;
@@ -163,7 +163,12 @@ pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
         if let Control::Call(_) | Control::Register { kind: Indirect::Call, .. } = Control::after(word, verdict) {
             return SCRATCH;
         }
-        handed = handed | RegisterAccess::under(verdict, word).writes & SCRATCH;
+        let access = RegisterAccess::under(verdict, word);
+        // `writes` does not have the general register of FMOV and UMOV, for example. Without the flags, which any write
+        // of a system register may change.
+        let is_known = access.reads != Registers::ALL;
+        let may_write = if is_known { access.may_write(word) - Registers::FLAGS } else { Registers::NONE };
+        handed = handed | (access.writes | may_write) & SCRATCH;
     }
     handed
 }

@@ -73,6 +73,8 @@ fn what_a_function_hands_to_its_caller_is_needed_behind_its_first_instruction() 
     let lost = |word: usize| Some(Live::Lost { register: X9, end: at(word) });
     assert_eq!(live_inside(&[NOP, NOP, RET], 1), None);
     assert_eq!(live_inside(&[SET_X9, NOP, RET], 1), lost(2));
+    // fmov x9, d0
+    assert_eq!(live_inside(&[0x9e66_0009, NOP, RET], 1), lost(2));
     assert_eq!(live_inside(&[SET_X9, NOP, RET], 0), None);
     assert_eq!(live_inside(&[SET_X9, READ_X9, RET], 1), read(X9, 1));
     // The called function may have set it.
