@@ -5,7 +5,7 @@ use kprobes_vm::ir::{Arithmetic, Op, Operand};
 use super::clause::Clause;
 use super::value::{UNSIGNED, Value, number};
 use crate::error::{Error, Span};
-use crate::syntax::{Expression, ExpressionForm, TypeName};
+use crate::syntax::{Expression, ExpressionForm, TypeForm, TypeName};
 
 impl Clause<'_, '_> {
     /// Returns the width, in bits, of the place from which `number` reads a number; 64 for a computed number. `value`
@@ -16,14 +16,20 @@ impl Clause<'_, '_> {
         {
             return Ok(bits);
         }
+        // No op shows a cast to 64 bits that is in a block.
+        if let ExpressionForm::Cast { to: TypeForm::Named(to), .. } = &*result(number).form
+            && !to.pointer
+        {
+            return Ok(to.bits);
+        }
         if let ExpressionForm::Index { pointer: of, .. } | ExpressionForm::Part { tuple: of, .. } = &*number.form
             && let Some(bytes) = self.unrun(|clause| clause.element_bytes(of))?
         {
             return Ok(8 * bytes);
         }
         Ok(match (value.at, self.ops.last()) {
-            // A variable is not read by an op: the last op belongs to something else.
-            _ if is_variable(number) => 64,
+            // The last op belongs to something else: a variable is not read by an op, and a choice is computed.
+            _ if matches!(*result(number).form, ExpressionForm::Variable(_) | ExpressionForm::Choice { .. }) => 64,
             (Operand::Word(at), Some(&Op::Read { to, bytes, .. })) if at == to => 8 * bytes,
             (Operand::Word(at), Some(&Op::Extend { to, bits, .. })) if at == to => bits,
             // An argument that always has the same value is a constant, which no op reads. One whose place depends on
@@ -66,12 +72,10 @@ impl Clause<'_, '_> {
     }
 }
 
-/// Returns whether the value may be that of a variable as it is, which may also be the value of a block.
-fn is_variable(value: &Expression) -> bool {
+/// Returns the expression whose value `value` has: that at the end of a block, of which macros consist, too.
+fn result(value: &Expression) -> &Expression {
     match &*value.form {
-        ExpressionForm::Variable(_) => true,
-        ExpressionForm::Block { value: Some(value), .. } => is_variable(value),
-        ExpressionForm::Choice { then, otherwise, .. } => is_variable(then) || is_variable(otherwise),
-        _ => false,
+        ExpressionForm::Block { value: Some(value), .. } => result(value),
+        _ => value,
     }
 }

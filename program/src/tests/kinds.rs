@@ -101,6 +101,10 @@ fn bytes_are_swapped_within_the_width_of_a_number() {
     let same = "macro same($v) { $v } kprobe:f { $a = *(u16 *)0x8000; print(bswap(same($a)) == bswap($a)); \
         $b = *(u16 *)0x8000; print(sizeof({ $b })); $c = *(u16 *)0x8000; print(sizeof(1 ? $c : 0)); }";
     assert_tried!(printed(same, &[&[]]), "1\n8\n8\n");
+    let wide = "macro wide(p) { (u64)*(u16 *)p } kprobe:f { \
+        print(bswap(wide(0x8000)) == bswap((u64)*(u16 *)0x8000)); print(sizeof({ (u64)*(u16 *)0x8000 })); \
+        print(sizeof({ *(u16 *)0x8000 })); print(sizeof(0 ? 1 : *(u16 *)0x8000)); }";
+    assert_tried!(printed(wide, &[&[]]), "1\n8\n2\n8\n");
 }
 
 #[test]
