@@ -35,7 +35,7 @@ use super::classify;
 use super::control::Control;
 use super::encode::branch_target;
 use super::op::Indirect;
-use super::registers::{RegisterAccess, Registers};
+use super::registers::{RegisterAccess, Registers, written_by_vector};
 use super::survey::row::{Row, offset};
 
 /// Why a register is not known to be dead. Addresses are virtual.
@@ -154,7 +154,7 @@ pub fn scratch_at_entry(function: u64, preservers: &ScratchPreservers, read: Rea
 }
 
 /// Returns the registers of [`SCRATCH`] in which the function at these virtual addresses may pass something to its
-/// caller, as outlined functions do: those that it may write anywhere, or all if it makes a call.
+/// caller, as outlined functions do: those that it writes anywhere, or all if it makes a call.
 #[must_use]
 pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
     let mut handed = Registers::NONE;
@@ -163,12 +163,8 @@ pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
         if let Control::Call(_) | Control::Register { kind: Indirect::Call, .. } = Control::after(word, verdict) {
             return SCRATCH;
         }
-        let access = RegisterAccess::under(verdict, word);
-        // `writes` does not have the general register of FMOV and UMOV, for example. Without the flags, which any write
-        // of a system register may change.
-        let is_known = access.reads != Registers::ALL;
-        let may_write = if is_known { access.may_write(word) - Registers::FLAGS } else { Registers::NONE };
-        handed = handed | (access.writes | may_write) & SCRATCH;
+        let writes = RegisterAccess::under(verdict, word).writes | written_by_vector(word);
+        handed = handed | writes & SCRATCH;
     }
     handed
 }

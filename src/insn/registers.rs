@@ -342,6 +342,26 @@ const fn vector(word: u32) -> RegisterAccess {
     RegisterAccess::NONE.reads(at(word, 5).with(FLAGS))
 }
 
+/// Returns what an instruction on floating-point numbers or vectors writes besides these, which [`RegisterAccess`] does
+/// not give: the general register of conversions to integers, FMOV, SMOV and UMOV, and the flags of comparisons and
+/// FJCVTZS (C4.1.96). Nothing for other instructions.
+pub(super) const fn written_by_vector(word: u32) -> Registers {
+    match word {
+        // Not SCVTF, UCVTF and FMOV from a general register.
+        _ if word & 0x7f20_fc00 == 0x1e20_0000 && !matches!(field(word, 18, 16), 0b010 | 0b011 | 0b111) => {
+            let is_javascript = field(word, 20, 16) == 0b11_110;
+            if is_javascript { at(word, 0).with(FLAGS) } else { at(word, 0) }
+        }
+        // FCVTZS and FCVTZU to fixed-point numbers.
+        _ if word & 0x7f20_0000 == 0x1e00_0000 && matches!(field(word, 18, 16), 0b000 | 0b001) => at(word, 0),
+        // SMOV and UMOV.
+        _ if matches!(word & 0xbfe0_fc00, 0x0e00_2c00 | 0x0e00_3c00) => at(word, 0),
+        // FCMP, FCMPE; FCCMP, FCCMPE.
+        _ if word & 0xff20_fc07 == 0x1e20_2000 || word & 0xff20_0c00 == 0x1e20_0400 => FLAGS,
+        _ => Registers::NONE,
+    }
+}
+
 const fn exclusive(word: u32) -> RegisterAccess {
     let second = if bit(word, 21) { at(word, 10) } else { Registers::NONE };
     let (data, base) = (at(word, 0).with(second), at(word, 5));

@@ -208,3 +208,36 @@ fn what_an_instruction_may_write_is_no_less_than_it_does() {
         assert!((RegisterAccess::of(word).writes - expected).is_empty(), "{text}");
     }
 }
+
+/// The words are those of LLVM's assembler.
+#[test]
+fn what_vector_instructions_write_besides_vectors_is_known() {
+    let x9 = Registers::x(9);
+    // fmov x9, d0; fmov x9, v0.d[1]; umov w9, v0.s[0]; umov x9, v0.d[1]; smov x9, v0.b[0]; fcvtzs x9, d0;
+    // fcvtas w9, s0; fcvtzu x9, d0, #1
+    for word in [0x9e66_0009, 0x9eae_0009, 0x0e04_3c09, 0x4e18_3c09, 0x4e01_2c09, 0x9e78_0009, 0x1e24_0009, 0x9e59_fc09]
+    {
+        assert_eq!(written_by_vector(word), x9, "{word:#010x}");
+    }
+    // fjcvtzs w9, d0
+    assert_eq!(written_by_vector(0x1e7e_0009), x9 | Registers::FLAGS);
+    // fcmp d0, d1; fcmpe s0, #0.0; fccmp d0, d1, #0, eq
+    for word in [0x1e61_2000, 0x1e20_2018, 0x1e61_0400] {
+        assert_eq!(written_by_vector(word), Registers::FLAGS, "{word:#010x}");
+    }
+    // scvtf d9, x0; fmov d9, x0; fmov v9.d[1], x0; fadd v9.4s, v0.4s, v1.4s; movi v9.2d, #0; mov v9.s[0], w0;
+    // dup v9.4s, w0; fcsel d9, d0, d1, eq; add x9, x9, #0
+    for word in [
+        0x9e62_0009,
+        0x9e67_0009,
+        0x9eaf_0009,
+        0x4e21_d409,
+        0x6f00_e409,
+        0x4e04_1c09,
+        0x4e04_0c09,
+        0x1e61_0c09,
+        0x9100_0129,
+    ] {
+        assert_eq!(written_by_vector(word), Registers::NONE, "{word:#010x}");
+    }
+}
