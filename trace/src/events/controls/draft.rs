@@ -169,7 +169,7 @@ impl<P: RegisteredProbe> Events<P> {
         self.settle();
     }
 
-    /// Puts a reset into effect. It only disarms, so nothing can fail.
+    /// Puts a reset into effect. It arms nothing, so nothing can fail.
     fn settle(&mut self) {
         retarget(&mut self.controls.of_events);
         // The plan of a synthetic event may have recorders of events that are not armed any more.
@@ -182,7 +182,6 @@ impl<P: RegisteredProbe> Events<P> {
         }
         for number in 0..self.controls.of_events.len() {
             let Some(of_event) = self.controls.of_events.get_mut(number) else { break };
-            of_event.settings.settle();
             if !mem::take(&mut of_event.is_changed) {
                 continue;
             }
@@ -203,6 +202,8 @@ impl<P: RegisteredProbe> Events<P> {
                 }
             }
         }
+        // After the triggers of the old plans, which may have switched an event until now.
+        self.controls.of_events.iter_mut().for_each(|of_event| of_event.settings.settle());
     }
 
     /// Returns the recorders of the events on the synthetic event `event` that are armed by these settings; none, if it
