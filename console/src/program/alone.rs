@@ -26,8 +26,7 @@ pub(super) fn run(shared: &Shared, wanted: impl Fn(&Probe) -> bool) {
 }
 
 /// Runs the clause with all interrupts masked. Otherwise an interrupt handler could hit a probe whose clause waits
-/// forever for a lock that this clause holds. After the end of the program, only `END` runs, also if the clause has
-/// other probes.
+/// forever for a lock that this clause holds. After `exit`, only `END` runs, even if the clause has other probes.
 fn run_masked(shared: &Shared, clause: usize, name: usize) {
     if !shared.store.is_over() || shared.named_probe(name) == Some(&Probe::End) {
         host::masked(&mut || hit::run_alone(shared, clause, name as u64));

@@ -37,7 +37,7 @@ use crate::{symbol, time};
 /// The condition for [`RunningProgram::start_unless`] that never stops it.
 const GO_ON: &dyn Fn() -> bool = &|| false;
 
-/// The refusal of a program that may run without probes that reach nothing, if no other probe is left.
+/// The refusal of a program none of whose probes reaches anything.
 const NOTHING_LEFT: &str = "no probe reaches anything";
 
 /// A running program. Dropping it ends it without running its `END`, and shows nothing.

@@ -86,6 +86,7 @@ impl Code {
 pub struct Routine {
     /// The ops of the clause.
     pub ops: Vec<Op>,
-    /// Whether the clause also runs after the program has asked to end, but not at a hit.
+    /// Whether the interpreter also runs the clause after the program has asked to end. At a hit, it must not be asked
+    /// to then.
     pub runs_after_exit: bool,
 }

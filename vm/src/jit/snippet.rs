@@ -262,12 +262,10 @@ impl Lowering<'_> {
         })
     }
 
-    /// Ends the clause at once if the program has asked to end.
+    /// Ends the clause at once if the program has asked to end. A snippet runs only at hits, so this holds for a clause
+    /// that runs after the end, too.
     fn over(&mut self) -> Result<(), NoSnippet> {
         if self.code.ops().any(Op::is_exit) {
-            if self.routine.runs_after_exit {
-                return Err(NoSnippet::Snippet);
-            }
             self.push(Step::Number(ONE, self.store.over_address()))?;
             self.instruction(encode::load_bytes(1, ONE, ONE, 0))?;
             self.branch(Branch::NotZeroWord(ONE), self.routine.ops.len())?;
