@@ -62,8 +62,8 @@ pub const fn exclusive(word: u32) -> Option<Exclusive> {
 impl MemoryAccess {
     /// Returns the access of the instruction `word` at the virtual address `pc`; `None` if the word is no load or store
     /// that is known here. Not known are the single and multiple structures of vectors, tags, memory copies, 64-byte
-    /// accesses, LDRAA and LDRAB, whose base is signed, cache maintenance other than DC ZVA, and what FEAT_LSE128,
-    /// FEAT_LSFE, FEAT_THE and FEAT_LRCPC3 add.
+    /// accesses, LDRAA and LDRAB, whose base is signed, cache maintenance other than DC ZVA, SVE and SME, and what
+    /// FEAT_LSE128, FEAT_LSFE, FEAT_THE and FEAT_LRCPC3 add.
     ///
     /// `register` returns the general register with a number from 0 to 30, and the stack pointer for 31. `zeroed` is
     /// the number of bytes that DC ZVA zeroes.

@@ -183,8 +183,9 @@ impl KprobeBuilder {
         self
     }
 
-    /// Executes the instruction in the mode `fastest` or a slower one, even if a faster one is possible. For
-    /// comparisons and tests. If several probes share an instruction, the slowest of their limits applies.
+    /// Executes the instruction in the mode `fastest` or a slower one, even if a faster one is possible; but one that
+    /// can only be simulated is simulated. For comparisons and tests. If several probes share an instruction, the
+    /// slowest of their limits applies.
     pub const fn at_most(mut self, fastest: Mode) -> Self {
         self.fastest = fastest;
         self

@@ -235,8 +235,8 @@ impl KretprobeBuilder {
         self
     }
 
-    /// Executes the first instruction in the mode `fastest` or a slower one, even if a faster one is possible. For
-    /// comparisons and tests.
+    /// Executes the first instruction in the mode `fastest` or a slower one, even if a faster one is possible; but one
+    /// that can only be simulated is simulated. For comparisons and tests.
     pub const fn at_most(mut self, fastest: Mode) -> Self {
         self.fastest = fastest;
         self

@@ -214,7 +214,8 @@ impl Watchpoint {
     ///
     /// - with debug exceptions masked (PSTATE.D): by the engine, by handlers of probes, by an instruction that is
     ///   stepped for a post-handler, and wherever else the kernel masks them, as exception entry does;
-    /// - by a stub or the trampoline of a return probe, while debug exceptions are unmasked there;
+    /// - by a stub, the snippet in front of it, or the trampoline of a return probe, while debug exceptions are
+    ///   unmasked there;
     /// - at another virtual address of the same memory, by devices, and by unprivileged instructions such as LDTR;
     /// - at exception levels other than EL1; a kernel that runs at EL2 can register no watchpoint;
     /// - loads by the engine for a probed load of a literal.
@@ -231,7 +232,7 @@ impl Watchpoint {
     /// is also given up if a call, a return or a system instruction in the sequence has kept it from storing many times
     /// in a row; and if a loop that compares has not stored as often, and executes no CLREX then (code of LLVM does,
     /// except at opt-level 0). It is given up at once if a branch between the load-exclusive and the store-exclusive
-    /// leads back, as in a lock that waits by load-exclusives, or polls without YIELD or WFE.
+    /// leads back, as in a lock that waits by load-exclusives, or polls without an instruction that waits (YIELD, WFE).
     pub fn at(address: usize, length: usize, handler: WatchHandler) -> WatchpointBuilder {
         WatchpointBuilder { address, length, loads: false, stores: false, handler, data: 0 }
     }

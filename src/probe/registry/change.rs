@@ -562,7 +562,7 @@ impl RegistryEntry {
         Some(match self.checked.verdict {
             _ if HAS_STUBS && allowed >= Mode::Optimized => allowed,
             Verdict::Simulate(_) => Mode::Simulated,
-            // A slot that is left by a branch is faster than a simulation, which such an instruction does not have.
+            // This instruction cannot be simulated, and is boosted only if the probe allows that.
             _ if allowed < Mode::Boosted => Mode::Stepped,
             _ => Mode::Boosted,
         })

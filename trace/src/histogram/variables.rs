@@ -151,7 +151,7 @@ impl VariableUse {
 
     /// Removes all entries. As in Linux, it stays known why the last snapshot was taken.
     ///
-    /// The caller must make sure of what [`Shared::clear`] requires.
+    /// No hit may use the table meanwhile ([`Shared::clear`]).
     pub(super) fn clear(&self) {
         self.actions.iter().for_each(|action| action.latest.keep(&self.table));
         self.table.clear();

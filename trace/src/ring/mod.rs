@@ -82,8 +82,8 @@ pub(crate) struct Ring {
     pub(crate) begun: AtomicU64,
     /// Not 0 if new records are dropped when the ring is full.
     pub(crate) discard: AtomicU64,
-    /// Not 0 if nothing is recorded on this CPU: `tracing_cpumask`. The filters of events and tracers know it, too, so
-    /// only what they do not decide looks at it: stacks that triggers record, and messages.
+    /// Not 0 if nothing is recorded on this CPU: `tracing_cpumask`. Stacks that triggers record, and messages, look at
+    /// it. The filters of events and tracers contain the mask themselves.
     pub(crate) left_out: AtomicU64,
     /// The position up to which a reader has taken the records. Records before it may be overwritten in either mode.
     pub(crate) taken: AtomicU64,

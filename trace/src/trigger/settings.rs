@@ -179,7 +179,7 @@ impl Settings {
         is_change
     }
 
-    /// Enables or disables the event for good as triggers have left it, unless it stays in soft mode. Linux does so too
+    /// Gives the event the state in which triggers have left it, unless it stays in soft mode. Linux does so too
     /// (`__ftrace_event_enable_disable`).
     fn end_soft_mode(&mut self) {
         if !self.is_soft() {

@@ -16,7 +16,8 @@
 //! at once if a branch in the sequence leads back: it could turn forever, with interrupts masked.
 //!
 //! PSTATE.D masks all of this: while a hit or an exception is handled, accesses are not seen. A stub and the trampoline
-//! of returns use the stack before they mask debug exceptions and after they unmask them. These accesses are left out.
+//! of returns use the stack before they mask debug exceptions and after they unmask them, and a snippet need not mask
+//! them. These accesses are left out.
 
 #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by `taken`"))]
 mod exits;

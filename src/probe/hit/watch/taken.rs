@@ -225,7 +225,8 @@ fn left(cpu: &Cpu, frame: &mut TrapFrame) {
 }
 
 /// Returns whether the virtual address `pc` is that of a probe's breakpoint, or where the branch leads that replaces a
-/// probed instruction. No store-exclusive follows there: between the two exclusives no instruction is probed.
+/// probed instruction. No store-exclusive follows there: between the two exclusives no instruction is probed
+/// (`ProbeError::Exclusive`).
 #[inline(always)]
 fn is_probed(pc: usize) -> bool {
     // SAFETY: this is called in an exception, with interrupts masked.
@@ -258,8 +259,8 @@ fn nearest(esr: u64, far: u64) -> MemoryAccess {
 }
 
 /// Calls the handlers of the watchpoints that the access touches. If the instruction is in a slot or a stub, they see
-/// the probed code. What a stub, or the trampoline of returns, loads and stores for itself is not an access of that
-/// code, and is left out.
+/// the probed code. What a stub, a snippet or the trampoline of returns loads and stores for itself is not an access of
+/// that code, and is left out.
 #[inline(never)]
 fn report(cpu: &Cpu, frame: &mut TrapFrame, access: MemoryAccess) {
     let pc = frame.pc as usize;

@@ -33,7 +33,8 @@ impl Ring {
         self.busy.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a hit that interrupts the recording of another, or a pending record that finds no room.
+    /// Counts a hit that interrupts the recording of another, or a pending record that finds no room or is longer than
+    /// a page.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&self) {
