@@ -41,7 +41,7 @@ unsafe extern "C" {
     fn watch_compare_swap(at: *mut u64, expected: u64, new: u64) -> u64;
 }
 
-/// The most accesses that a test records.
+/// The most accesses that a test records. A lock for which many CPUs wait may have more.
 const MOST: usize = 8192;
 
 /// A reported access.
@@ -59,7 +59,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn record(hit: &WatchHit<'_>) {
     let number = COUNT.fetch_add(1, Relaxed);
-    let record = &RECORDS[number];
+    let Some(record) = RECORDS.get(number) else { return };
     record.pc.store(hit.frame().pc as usize, Relaxed);
     record.cpu.store(task::current_cpu(), Relaxed);
     record.task.store(task::current().id(), Relaxed);
