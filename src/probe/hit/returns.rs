@@ -54,7 +54,9 @@ use crate::probe::aliasable::AliasableBox;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Decision {
-    /// Follow this call to its return.
+    /// Follow this call to its return. If the handler sends the task elsewhere, and the function does not return, decline
+    /// instead: a call that is followed and does not return takes up an instance until an older call on its stack
+    /// returns, or the task ends.
     Follow,
     /// Do not follow this call: its return is not reported, and nothing is counted.
     Decline,
