@@ -1,7 +1,7 @@
 //! How control leaves an instruction.
 //!
 //! The analyses of functions follow control by [`Control`] alone. So a new branch that is given here is a branch to all
-//! of them. `Continuation` and `Linkage` decode words themselves, because they run at hits; tests compare the former
+//! of them. `Continuation` and `Linkage` decode words themselves, because they run at hits. Their tests compare them
 //! with this.
 
 use super::classify::signed;
