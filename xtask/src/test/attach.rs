@@ -67,8 +67,9 @@ const TURN: Duration = Duration::from_millis(5);
 const EVENT: &str = "p:blocks sha2::sha256::compress256 count=%x2:u64";
 /// How often the event comes, and the workload that causes it.
 const EVENTS: (usize, &str) = (200, "run sha256 100");
-/// For how many seconds a machine whose line is pulled counts as alive.
-const PATIENCE: &str = "10";
+/// For how many seconds a machine whose line is pulled counts as alive. On a busy host, a machine that runs may be
+/// silent for ten.
+const PATIENCE: &str = "30";
 /// A command that takes a while, and the end of its output.
 const LEFT: (&str, &str) = ("run sha256 100000 1", "calls of sha2::sha256::compress256\r\nkprobes> ");
 /// A workload that does not end by itself.
