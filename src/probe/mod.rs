@@ -45,6 +45,7 @@ pub use hit::cpu::{Cpu as CpuState, CpuStates};
 pub use hit::list::TaskCalls;
 pub use hit::result::{CallResult, ResultHandler};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler};
+pub use hit::stack_walk::StackWalk;
 #[cfg(feature = "watchpoints")]
 pub use hit::watch::{WatchHandler, WatchHit};
 pub use hit::{Hit, PostHandler, PreHandler};

@@ -22,10 +22,6 @@ pub struct Register(u8);
 impl Register {
     /// x0, a function's result (AAPCS64, section 6.9).
     pub(crate) const RESULT: Self = Self(0);
-    /// x8, the address for a result that does not fit into registers (AAPCS64, indirect result location).
-    pub(crate) const INDIRECT_RESULT: Self = Self(8);
-    /// x18, the platform register: a platform may give it a meaning.
-    pub(crate) const PLATFORM: Self = Self(18);
     /// x29, the frame pointer.
     pub(crate) const FRAME: Self = Self(29);
     /// x30, the link register.

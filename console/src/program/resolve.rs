@@ -6,16 +6,15 @@ use core::ops::Range;
 use core::time::Duration;
 
 use aarch64_kprobes::event::{self, Event};
-use aarch64_kprobes::probe;
+use aarch64_kprobes::probe::{self, CallArguments};
 use fallible::{OutOfMemory, TryClone};
 use kprobes_program::error::{Described, Error, Problem, Span};
 use kprobes_program::syntax::{Period, Probe, Spanned, can_watch};
 use kprobes_symbols::Symbol;
 use kprobes_symbols::names::matches;
-use kprobes_vm::ir::{BuiltinNeed, Op, Routine};
+use kprobes_vm::ir::{BuiltinNeed, Op, Register, Routine};
 
 use super::exits::exit_at;
-use super::hit;
 use super::inlined::{CopyBoundary, CopyTable, FoundCopies};
 use super::places::{Inlined, ResolvedPlace, SampledClause, Watched, Way};
 use crate::nearest::nearest;
@@ -70,13 +69,22 @@ impl Wants {
                 _ => BuiltinNeed::Nothing,
             };
             match need {
-                BuiltinNeed::Register(register) => wants.registers |= !hit::is_passed(register),
+                BuiltinNeed::Register(register) => wants.registers |= !is_passed(register),
                 BuiltinNeed::Function => wants.function = true,
                 BuiltinNeed::Caller => wants.caller = true,
                 BuiltinNeed::Nothing => {}
             }
         }
         wants
+    }
+}
+
+/// Returns whether a call passes this register, so that [`CallArguments`] have it.
+fn is_passed(register: Register) -> bool {
+    match register {
+        Register::X(number) => CallArguments::offset_of(number).is_some(),
+        Register::Sp | Register::Pc => true,
+        Register::Pstate => false,
     }
 }
 

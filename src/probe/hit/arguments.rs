@@ -123,6 +123,22 @@ impl CallArguments {
         &self.arguments
     }
 
+    /// Returns register `xN` if the call passes it: x0 to x8, x18, x29 and x30; `None` for any other.
+    #[inline(always)]
+    #[must_use]
+    pub fn register(&self, number: u8) -> Option<u64> {
+        if let Some(&argument) = self.arguments.get(usize::from(number)) {
+            return Some(argument);
+        }
+        match number {
+            8 => Some(self.indirect_result),
+            18 => Some(self.platform_register),
+            29 => Some(self.frame_pointer),
+            30 => Some(self.return_address.get()),
+            _ => None,
+        }
+    }
+
     /// Returns the address at which the function is to store a result that does not fit into registers: x8.
     #[inline]
     #[must_use]

@@ -36,6 +36,7 @@ pub(crate) mod result;
 pub(crate) mod returns;
 pub(crate) mod snippet_cell;
 pub(super) mod stack_position;
+pub(crate) mod stack_walk;
 pub(crate) mod stub;
 pub(crate) mod table;
 pub(crate) mod this_cpu;

@@ -27,10 +27,11 @@ impl Registers<'_> {
             // SAFETY: a `TrapFrame` is `repr(C)` and begins with x0 to x30, sp, pc and pstate as consecutive words. The
             // constructors of `Register` make only indices of these 34 words.
             Self::Frame(frame) => unsafe { *ptr::from_ref(frame).cast::<u64>().add(register.place()) },
-            Self::Arguments(call) => match (call.arguments().get(register.place()), register) {
-                (Some(argument), _) => *argument,
+            Self::Arguments(call) => match (call.register(register.place() as u8), register) {
+                (Some(value), _) => value,
                 (None, Register::SP) => call.stack_pointer(),
-                (None, other) => rest(call, other),
+                (None, Register::PC) => call.address() as u64,
+                (None, _) => 0,
             },
         }
     }
@@ -59,23 +60,5 @@ impl Registers<'_> {
             Self::Frame(frame) => frame.pstate & TrapFrame::IRQ_MASKED != 0,
             Self::Arguments(call) => call.irqs_masked(),
         }
-    }
-}
-
-/// Returns a register of a call other than the arguments and sp. These are rarely used.
-#[inline(always)]
-fn rest(call: &CallArguments, register: Register) -> u64 {
-    if register == Register::LINK {
-        call.return_address()
-    } else if register == Register::FRAME {
-        call.frame_pointer()
-    } else if register == Register::PC {
-        call.address() as u64
-    } else if register == Register::INDIRECT_RESULT {
-        call.indirect_result()
-    } else if register == Register::PLATFORM {
-        call.platform_register()
-    } else {
-        0
     }
 }

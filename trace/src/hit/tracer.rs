@@ -10,7 +10,7 @@ use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe::{self, Call, CallArguments, Decision};
 
 use super::Registers;
-use super::action::{HitState, Walk};
+use super::action::HitState;
 pub(crate) use super::role::Role;
 use super::write::RecordedHit;
 use crate::context::Context;
@@ -202,7 +202,7 @@ pub(crate) extern "C" fn stack_entered(call: &CallArguments) {
     let registers = Registers::Arguments(call);
     let address = call.address() as u64;
     let state = HitState { registers, context: &context, address, faults: 0, is_caller_in_x30: true };
-    let mut walk = Walk::new(&state, true);
+    let mut walk = state.walk(true);
     let mut next = Some((walk.first(), depth));
     deepest.note(depth, || {
         let frame = next?;

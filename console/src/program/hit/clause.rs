@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
-use aarch64_kprobes::probe::{self, Call, CallArguments};
+use aarch64_kprobes::probe::{Call, CallArguments, StackWalk};
 use kprobes_trace::context::Context;
 use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::ir::Register;
@@ -97,23 +97,11 @@ impl Registers for CallArguments {
     #[inline(always)]
     fn register(&self, register: Register) -> u64 {
         match register {
-            Register::X(8) => self.indirect_result(),
-            Register::X(29) => self.frame_pointer(),
-            Register::X(30) => self.return_address(),
-            Register::X(number) => self.arguments().get(usize::from(number)).copied().unwrap_or(0),
+            Register::X(number) => CallArguments::register(self, number).unwrap_or(0),
             Register::Sp => self.stack_pointer(),
             Register::Pc => self.address() as u64,
             Register::Pstate => 0,
         }
-    }
-}
-
-/// Returns whether a call passes this register, so that [`CallArguments`] have it.
-pub(crate) fn is_passed(register: Register) -> bool {
-    match register {
-        Register::X(number) => matches!(number, 0..=8 | 29 | 30),
-        Register::Sp | Register::Pc => true,
-        Register::Pstate => false,
     }
 }
 
@@ -126,9 +114,6 @@ pub(super) struct ClauseHit<'a, R> {
     /// The address at which the function was told to write its result, at a return whose clause asks for it.
     pub result: u64,
 }
-
-const FRAME_POINTER: Register = Register::X(29);
-const LINK: Register = Register::X(30);
 
 impl<'a> ClauseHit<'a, TrapFrame> {
     /// Creates the state at the return of `call`.
@@ -165,31 +150,19 @@ impl<R: Registers> ClauseHit<'_, R> {
         run(&program.code, self.armed.clause, store, self);
     }
 
-    /// Returns the return address of a function that has made no frame record yet.
+    /// Starts a walk along the stack.
     #[inline]
-    fn link(&self) -> u64 {
-        let (link, floor) = (self.registers.register(LINK), self.registers.register(Register::Sp));
-        // SAFETY: `floor` is the stack pointer of the probed code, as `address_here` requires for a return address that
-        // is in x30. The callers checked `is_caller_in_x30`.
-        unsafe { probe::address_here(link as usize, floor as usize) as u64 }
+    fn walk(&self) -> StackWalk {
+        let get = |register| self.registers.register(register);
+        let (first, link) = match self.return_address {
+            Some(address) => (address, None),
+            None if self.armed.is_caller_in_x30 => (get(Register::Pc), Some((get(Register::X(30)), get(Register::Sp)))),
+            None => (get(Register::Pc), None),
+        };
+        // SAFETY: the registers are those of the code that was hit, which does not go on before the clause ends. If it
+        // uses x29 for another purpose, other memory is read, which is a documented limit (README.md, Limits).
+        unsafe { StackWalk::new(first, get(Register::X(29)), link) }
     }
-}
-
-/// Reads the frame record at the virtual address `record` (AAPCS64, section 6.4.6): the address of the next record, and
-/// the return address. Returns `None` if no record can be there, and at the end of the stack.
-#[inline]
-fn record_at(record: u64) -> Option<(u64, u64)> {
-    if record == 0 || !record.is_multiple_of(16) {
-        return None;
-    }
-    // SAFETY: frame records lie on stacks, and a fault is caught by `nofault`. If code uses x29 for another purpose,
-    // other memory is read, which is a documented limit (README.md, Limits).
-    let read = |address: u64| unsafe { nofault::read::<u64>(address as usize) }.ok();
-    let (next, address) = (read(record)?, read(record.wrapping_add(8))?);
-    // The last record of a task has no next record, and its address is meaningless.
-    // SAFETY: the floor is the address just after the record that `address` was read from, as `address_here` requires.
-    let true_address = || unsafe { probe::address_here(address as usize, record.wrapping_add(16) as usize) as u64 };
-    (next != 0).then(|| (next, true_address()))
 }
 
 impl<R: Registers> Machine for ClauseHit<'_, R> {
@@ -217,8 +190,7 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
         }
         let return_address = match self.return_address {
             Some(address) => address,
-            None if self.armed.is_caller_in_x30 => self.link(),
-            None => record_at(self.registers.register(FRAME_POINTER)).map_or(0, |(_, address)| address),
+            None => self.walk().step().unwrap_or(0),
         };
         return_address.saturating_sub(4)
     }
@@ -267,28 +239,15 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
         }
     }
 
-    /// Records are not trusted: each must lie above the record before it, and is read by loads that may fault.
     fn stack(&self, frames: &[AtomicU64]) -> usize {
-        let mut places = frames.iter();
+        let mut walk = self.walk();
+        let mut address = Some(walk.first());
         let mut count = 0;
-        let mut push = |address: u64| {
-            let place = places.next();
-            if let Some(place) = place {
-                place.store(address, Ordering::Relaxed);
-                count += 1;
-            }
-            place.is_some()
-        };
-        push(self.return_address.unwrap_or_else(|| self.registers.register(Register::Pc)));
-        if self.return_address.is_none() && self.armed.is_caller_in_x30 {
-            push(self.link());
-        }
-        let mut record = self.registers.register(FRAME_POINTER);
-        while let Some((next, address)) = record_at(record)
-            && push(address)
-            && next > record
-        {
-            record = next;
+        for place in frames {
+            let Some(found) = address else { break };
+            place.store(found, Ordering::Relaxed);
+            count += 1;
+            address = walk.step();
         }
         count
     }

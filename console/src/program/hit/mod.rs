@@ -12,6 +12,6 @@ mod handler;
 mod leave;
 mod watched;
 
-pub(super) use clause::{ArmedClause, is_passed, run_alone, run_sample};
+pub(super) use clause::{ArmedClause, run_alone, run_sample};
 pub(super) use handler::INTERPRETER;
 pub(super) use watched::{ArmedWatchpoint, WATCHED};

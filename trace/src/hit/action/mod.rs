@@ -8,14 +8,14 @@ mod count;
 mod inherited_tasks;
 mod load;
 mod variables;
-mod walk;
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-pub use walk::Walk;
+use aarch64_kprobes::probe::StackWalk;
 
 use crate::atomic::fence;
 use crate::context::Context;
+use crate::fetch::Register;
 use crate::hit::Registers;
 use crate::ring::Rings;
 use crate::switch::Switch;
@@ -34,6 +34,18 @@ pub struct HitState<'a> {
     pub faults: u32,
     /// Whether the caller of the probed code is in x30 and not yet in a frame record, even if the plan does not say so.
     pub is_caller_in_x30: bool,
+}
+
+impl HitState<'_> {
+    /// Starts a walk along the stack. `is_caller_in_x30` says that the probed function has not made its frame record
+    /// yet, so its caller is in x30.
+    pub(crate) fn walk(&self, is_caller_in_x30: bool) -> StackWalk {
+        let get = |register| self.registers.get(register);
+        let link = if is_caller_in_x30 { Some((get(Register::LINK), get(Register::SP))) } else { None };
+        // SAFETY: the registers are those of the code that was hit, which does not go on before the hit ends. Code that
+        // uses x29 for something else makes the walk read whatever x29 points to (README.md, Limits).
+        unsafe { StackWalk::new(self.address, get(Register::FRAME), link) }
+    }
 }
 
 /// What the plan decides about the record of a hit.
@@ -58,8 +70,8 @@ impl PlanCell {
 
 impl Plan {
     /// Starts a walk along the stack at a hit of this event.
-    pub(crate) fn walk<'a>(&self, state: &HitState<'a>) -> Walk<'a> {
-        Walk::new(state, self.is_caller_in_x30 || state.is_caller_in_x30)
+    pub(crate) fn walk(&self, state: &HitState<'_>) -> StackWalk {
+        state.walk(self.is_caller_in_x30 || state.is_caller_in_x30)
     }
 
     /// Whether the filter accepts the hit.

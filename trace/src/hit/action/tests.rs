@@ -6,7 +6,6 @@ use crate::format::{Base, Field, Format, Shape, Type};
 use crate::trigger::settings::Resources;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::vec::Vec;
-use core::cell::Cell;
 
 /// A switch that is on: everything is recorded.
 pub(crate) static ON: Switch = Switch::new(true);
@@ -67,46 +66,4 @@ fn a_record_that_is_cut_off_is_read_as_far_as_it_goes() {
     assert!(!hit.accepted_by(&filter));
     hit.record.truncate(19);
     assert!(hit.accepted_by(&filter));
-}
-
-/// The stack starts with the probed address, then x30 if that holds the caller, then the frame records.
-#[test]
-fn a_stack_is_followed_along_its_records() {
-    #[repr(align(16))]
-    struct Stack([u64; 8]);
-    let mut stack = Stack([0; 8]);
-    let at = |stack: &Stack, word: usize| (stack.0.as_ptr().expose_provenance() + 8 * word) as u64;
-    stack.0[0] = at(&stack, 2);
-    stack.0[1] = 0x2004;
-    stack.0[2] = at(&stack, 6);
-    stack.0[3] = 0x3004;
-    stack.0[7] = 0x4004;
-    let mut hit = Hit::new();
-    hit.frame.x[29] = at(&stack, 0);
-    hit.frame.x[30] = 0x1804;
-    let walk = |is_caller_in_x30: bool| {
-        let mut walk = Walk::new(&hit.state(), is_caller_in_x30);
-        let mut addresses = Vec::from([walk.first()]);
-        addresses.extend(core::iter::from_fn(|| walk.step()).take(9));
-        addresses
-    };
-    assert_eq!(walk(true), [0x1000, 0x1804, 0x2004, 0x3004]);
-    assert_eq!(walk(false), [0x1000, 0x2004, 0x3004]);
-}
-
-/// A record that points to a lower address ends the stack.
-#[test]
-fn a_stack_that_runs_in_a_circle_ends() {
-    #[repr(align(16))]
-    struct Stack([Cell<u64>; 4]);
-    let stack = Stack([0, 0x2004, 0, 0x3004].map(Cell::new));
-    let first = (&raw const stack).expose_provenance() as u64;
-    stack.0[0].set(first + 16);
-    stack.0[2].set(first);
-    let mut hit = Hit::new();
-    hit.frame.x[29] = first;
-    let mut walk = Walk::new(&hit.state(), false);
-    assert_eq!((walk.step(), walk.step(), walk.step()), (Some(0x2004), Some(0x3004), None));
-    hit.frame.x[29] += 8;
-    assert_eq!(Walk::new(&hit.state(), false).step(), None);
 }

@@ -2,13 +2,14 @@
 //! the ring.
 
 use aarch64_kprobes::exception::nofault;
+use aarch64_kprobes::probe::StackWalk;
 
 use super::{RecordedHit, Registers};
 use crate::context::Context;
 use crate::fetch::{BitRange, FetchProgram, Op, Ops, Register, Target, Word};
 use crate::format::Width;
 use crate::functions::Functions;
-use crate::hit::action::{HitState, Verdict, Walk};
+use crate::hit::action::{HitState, Verdict};
 use crate::recorder::{COMPOSED, Recorder, STACK_EVENT, STACK_HEADER, STACK_MAX, TEXT_MAX};
 use crate::ring::{RECORD_HEADER, Ring};
 use crate::symbols::Function;
@@ -109,7 +110,7 @@ impl Draft<'_> {
     }
 
     /// Turns the draft into the record of a stack.
-    fn stack(&mut self, common: u64, mut walk: Walk<'_>) {
+    fn stack(&mut self, common: u64, mut walk: StackWalk) {
         const FIRST: usize = STACK_HEADER / 8;
         let mut depth = 0;
         let mut next = Some(walk.first());
