@@ -20,7 +20,7 @@ use crate::events::{Events, RegisteredProbe};
 use crate::hit::Registers;
 use crate::hit::write::RecordedHit;
 use crate::recorder::{PRINT_MAX, RAW_MAX};
-use crate::ring::Rings;
+use crate::ring::{Ring, Rings};
 
 /// The longest message of [`trace_printk!`](crate::trace_printk), in bytes, as in Linux (`TRACE_BUF_SIZE`). A longer
 /// one is cut.
@@ -104,22 +104,27 @@ impl Rings {
     }
 
     /// Records `text` as written at the virtual address `place`, or to `trace_marker` if `place` is 0. A text that is
-    /// too long for one record is split over several.
-    fn mark(&self, place: u64, text: &[u8]) {
-        for part in text.chunks(PRINT_MAX) {
-            masked(|context, was_masked| {
-                if let Some(ring) = self.rings.get(context.cpu).filter(|ring| !ring.is_left_out()) {
-                    // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
-                    unsafe { ring.mark(context, was_masked, place, part) };
-                }
-            });
-        }
+    /// too long for one record is split over several. Returns whether all of it was recorded: there was room, and the
+    /// CPU is not left out.
+    fn mark(&self, place: u64, text: &[u8]) -> bool {
+        text.chunks(PRINT_MAX).all(|part| {
+            masked(|context, was_masked| match self.ring_to_mark(context) {
+                // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
+                Some(ring) => unsafe { ring.mark(context, was_masked, place, part) },
+                None => false,
+            })
+        })
+    }
+
+    /// Returns the ring of this CPU, unless the CPU is left out.
+    fn ring_to_mark(&self, context: &Context) -> Option<&Ring> {
+        self.rings.get(context.cpu).filter(|ring| !ring.is_left_out())
     }
 }
 
 impl<P: RegisteredProbe> Events<P> {
     /// Records `bytes` as written to `trace_marker_raw`: a number of four bytes, the lowest first, and data. Returns
-    /// false, and does nothing, if recording is off.
+    /// false if they are not recorded: recording is off, this CPU is left out, or there is no room.
     ///
     /// # Errors
     ///
@@ -131,19 +136,18 @@ impl<P: RegisteredProbe> Events<P> {
         if !self.rings().is_on() {
             return Ok(false);
         }
-        masked(|context, was_masked| {
-            if let Some(ring) = self.rings().rings.get(context.cpu).filter(|ring| !ring.is_left_out()) {
-                // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
-                unsafe { ring.mark_raw(context, was_masked, bytes) };
-            }
-        });
-        Ok(true)
+        Ok(masked(|context, was_masked| match self.rings().ring_to_mark(context) {
+            // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
+            Some(ring) => unsafe { ring.mark_raw(context, was_masked, bytes) },
+            None => false,
+        }))
     }
 
-    /// Records `text` as written to `trace_marker`, after the triggers of `ftrace:print`. Returns false, and does
-    /// neither, if recording is off.
+    /// Records `text` as written to `trace_marker`, after the triggers of `ftrace:print`. Returns false if it is not
+    /// recorded, as [`write_raw`](Self::write_raw) does.
     pub fn write_marker(&self, text: &str) -> bool {
-        if !self.rings().is_on() {
+        let is_left_out = || masked(|context, _| self.rings().ring_to_mark(context).is_none());
+        if !self.rings().is_on() || is_left_out() {
             return false;
         }
         if let Some(event) = self.iter().find(|event| event.is_only_for_triggers()) {
@@ -170,8 +174,7 @@ impl<P: RegisteredProbe> Events<P> {
             }
         }
         // As in Linux, a trigger that turns tracing off comes too late for this text.
-        self.rings().mark(0, text.as_bytes());
-        true
+        self.rings().mark(0, text.as_bytes())
     }
 }
 
@@ -180,7 +183,7 @@ impl<P: RegisteredProbe> Events<P> {
 ///
 /// On the host, every thread is on CPU 0, and nothing is masked. A lock keeps the other messages out instead. It does
 /// not cover hits: `Recorder::record` is `unsafe`, and its caller excludes them.
-fn masked(act: impl FnOnce(&Context, bool)) {
+fn masked<T>(act: impl FnOnce(&Context, bool) -> T) -> T {
     #[cfg(not(target_os = "none"))]
     static CPU: Mutex<()> = Mutex::new(());
     #[cfg(not(target_os = "none"))]
@@ -189,8 +192,8 @@ fn masked(act: impl FnOnce(&Context, bool)) {
     platform::with_masked(|| {
         // SAFETY: the callers print to the rings, where `ContextLayout` guarantees the offsets (see its # Safety).
         let context = unsafe { Context::here() };
-        act(&context, were_masked);
-    });
+        act(&context, were_masked)
+    })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -3,7 +3,6 @@
 
 use core::fmt::Write;
 
-use kprobes_trace::context::Context;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::{Flag, TraceClock};
 use kprobes_trace::recorder::{PRINT_EVENT, RAW_EVENT};
@@ -68,28 +67,19 @@ pub(super) fn read_raw_number(_: &Session, _: &[&str], out: &mut dyn Write) -> R
 
 /// Writes a text to the trace.
 pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    let is_left_out = is_left_out(session)?;
-    if is_left_out || !session.events.write_marker(text) { Err(Errno::BadFile) } else { Ok(()) }
+    require_markers(session)?;
+    if session.events.write_marker(text) { Ok(()) } else { Err(Errno::BadFile) }
 }
 
 /// Writes a number and data to the trace.
 pub(super) fn mark_raw(session: &mut Session, _: &[&str], bytes: &[u8]) -> Result<(), Errno> {
-    let is_left_out = is_left_out(session)?;
-    if is_left_out || !session.events.write_raw(bytes)? { Err(Errno::BadFile) } else { Ok(()) }
+    require_markers(session)?;
+    if session.events.write_raw(bytes)? { Ok(()) } else { Err(Errno::BadFile) }
 }
 
-/// Returns whether the settings exclude this CPU from recording.
-///
-/// # Errors
-///
-/// The option `markers` is off: nothing can be written to the trace.
-fn is_left_out(session: &Session) -> Result<bool, Errno> {
-    if !session.events.options().is(Flag::Markers) {
-        return Err(Errno::Invalid);
-    }
-    // SAFETY: the callers print to the rings, where `ContextLayout` guarantees the offsets (see its # Safety).
-    let cpu = unsafe { Context::cpu_here() };
-    Ok(session.events.recorded_cpus().is_some_and(|cpus| cpus.checked_shr(cpu as u32).is_none_or(|cpus| cpus & 1 == 0)))
+/// Checks that the option `markers` is on. Otherwise nothing can be written to the trace.
+fn require_markers(session: &Session) -> Result<(), Errno> {
+    if session.events.options().is(Flag::Markers) { Ok(()) } else { Err(Errno::Invalid) }
 }
 
 /// Shrinks the rings as far as possible: a ring has at least two pages.

@@ -125,7 +125,7 @@ fn texts_are_records() {
         for end in ["", "\n"] {
             let text = "x".repeat(length - end.len().min(length)) + end;
             // SAFETY: only this thread writes the ring.
-            unsafe { rings.rings[0].mark(&context, true, 7, text.as_bytes()) };
+            assert!(unsafe { rings.rings[0].mark(&context, true, 7, text.as_bytes()) });
             let taken = rings.take(None).unwrap();
             let record = taken.records().unwrap().next().unwrap();
             assert_eq!((record.event(), record.task(), record.time, record.word(8)), (PRINT_EVENT, 9, 5, 7));
@@ -144,13 +144,27 @@ fn raw_data_is_a_record() {
     for length in (4..30).chain([RAW_MAX - 1, RAW_MAX]) {
         let bytes: Vec<u8> = (0..length).map(|at| (at * 37 + 0xe0) as u8).collect();
         // SAFETY: only this thread writes the ring.
-        unsafe { rings.rings[0].mark_raw(&context, true, &bytes) };
+        assert!(unsafe { rings.rings[0].mark_raw(&context, true, &bytes) });
         let taken = rings.take(None).unwrap();
         let record = taken.records().unwrap().next().unwrap();
         assert_eq!((record.event(), record.task(), record.time), (RAW_EVENT, 9, 5));
         let padded = bytes.iter().copied().chain([0; 3]).take(length.next_multiple_of(4)).collect::<Vec<_>>();
         assert_eq!(record.bytes[8..], padded, "{length}");
     }
+}
+
+/// The writer of a message is told that a ring that does not overwrite has no room for it.
+#[test]
+fn messages_without_room_are_refused() {
+    let rings = rings(1, 2);
+    rings.set_overwrites(false);
+    let context = Context { cpu: 0, task: 9, name: [1; 2], time: 5 };
+    // SAFETY: only this thread writes the ring.
+    let mark = || unsafe { rings.rings[0].mark(&context, true, 7, &[b'x'; PRINT_MAX]) };
+    let accepted = core::iter::repeat_with(mark).take_while(|is_recorded| *is_recorded).count() as u64;
+    let stats = rings.snapshot().unwrap().stats().next().unwrap();
+    assert!(accepted > 0);
+    assert_eq!((stats.entries, stats.dropped), (accepted, 1));
 }
 
 /// Missing records were overwritten or found no room; the reason stays even if the mode changes later.

@@ -12,15 +12,15 @@ const COMMON: usize = 8;
 
 impl Ring {
     /// Records the message `text`, of at most [`PRINT_MAX`](crate::recorder::PRINT_MAX) bytes, as written at the
-    /// virtual address `place`. Adds a line end if the text has none, and a zero. A message without room is counted as
-    /// dropped.
+    /// virtual address `place`. Adds a line end if the text has none, and a zero. Returns false if there is no room for
+    /// the message; it is counted as dropped then.
     ///
     /// # Safety
     ///
     /// The caller must run on the CPU of the ring, which is that of `context`, with interrupts masked. `masked` must
     /// say whether interrupts were masked before.
     #[inline(never)]
-    pub(crate) unsafe fn mark(&self, context: &Context, masked: bool, place: u64, text: &[u8]) {
+    pub(crate) unsafe fn mark(&self, context: &Context, masked: bool, place: u64, text: &[u8]) -> bool {
         const TEXT: usize = PRINT_HEADER - COMMON;
         let end = if text.last() == Some(&b'\n') { 0 } else { b'\n' };
         let length = PRINT_HEADER + text.len() + usize::from(end != 0) + 1;
@@ -33,41 +33,50 @@ impl Ring {
             },
         };
         // SAFETY: the caller upholds the contract of `note`, which is the same (see # Safety).
-        unsafe { self.note(context, masked, PRINT_EVENT, length, byte) };
+        unsafe { self.note(context, masked, PRINT_EVENT, length, byte) }
     }
 
     /// Records `bytes`, at most [`RAW_MAX`](crate::recorder::RAW_MAX) of them: a number of four bytes, and data. As in
-    /// Linux, the length is rounded up to a multiple of 4, here with zeros. A record without room is counted as
-    /// dropped.
+    /// Linux, the length is rounded up to a multiple of 4, here with zeros. Returns false if there is no room for the
+    /// record; it is counted as dropped then.
     ///
     /// # Safety
     ///
     /// The contract of [`mark`](Self::mark) applies.
     #[inline(never)]
-    pub(crate) unsafe fn mark_raw(&self, context: &Context, masked: bool, bytes: &[u8]) {
+    pub(crate) unsafe fn mark_raw(&self, context: &Context, masked: bool, bytes: &[u8]) -> bool {
         let length = COMMON + bytes.len().next_multiple_of(4);
         let byte = |at: usize| match bytes.get(at) {
             Some(&byte) => byte,
             None => 0,
         };
         // SAFETY: the caller upholds the contract of `note`, which is the same (see # Safety).
-        unsafe { self.note(context, masked, RAW_EVENT, length, byte) };
+        unsafe { self.note(context, masked, RAW_EVENT, length, byte) }
     }
 
     /// Records the bytes that `byte` returns by their place after the common fields, as a record of `event` that has
-    /// `length` bytes.
+    /// `length` bytes. Returns false if there is no room for it.
     ///
     /// # Safety
     ///
     /// The contract of [`mark`](Self::mark) applies.
     #[inline(always)]
-    unsafe fn note(&self, context: &Context, masked: bool, event: u16, length: usize, byte: impl Fn(usize) -> u8) {
+    unsafe fn note(
+        &self,
+        context: &Context,
+        masked: bool,
+        event: u16,
+        length: usize,
+        byte: impl Fn(usize) -> u8,
+    ) -> bool {
         const FIRST: usize = RECORD_HEADER / 8;
         if !self.enter() {
-            return;
+            return false;
         }
         let words = length.div_ceil(8);
-        if let Some(reservation) = self.reserve(RECORD_HEADER + 8 * words) {
+        let reservation = self.reserve(RECORD_HEADER + 8 * words);
+        let has_room = reservation.is_some();
+        if let Some(reservation) = reservation {
             let interrupt = self.interrupt.load(Ordering::Relaxed);
             let flags = u64::from(masked) << Flags::IRQS_OFF.trailing_zeros()
                 | u64::from(interrupt) << Flags::INTERRUPT.trailing_zeros();
@@ -88,5 +97,6 @@ impl Ring {
             reservation.commit();
         }
         self.leave();
+        has_room
     }
 }
