@@ -20,9 +20,8 @@ const FAMILIES: [(u64, u8); 2] = [(2, 4), (10, 16)];
 impl Clause<'_, '_> {
     /// `macaddr`: six bytes, of an array or at an address.
     pub fn hardware_address(&mut self, of: &Expression, span: Span) -> Result<Value, Error> {
-        let array = self.or_none(|clause| match clause.rust_place(of)? {
-            Some(place) => Ok(clause.array_of_bytes(place, of.span)?.filter(|(_, count)| *count == 6)),
-            None => Ok(None),
+        let array = self.at_place(of, |clause, place| {
+            Ok(clause.array_of_bytes(place, of.span)?.filter(|(_, count)| *count == 6))
         })?;
         let spot = match array {
             Some((spot, _)) => spot,
@@ -50,10 +49,7 @@ impl Clause<'_, '_> {
                 Some(bytes.ok_or(family.span.error(Problem::Family))?)
             }
         };
-        let array = self.or_none(|clause| match clause.rust_place(of)? {
-            Some(place) => clause.array_of_bytes(place, of.span),
-            None => Ok(None),
-        })?;
+        let array = self.at_place(of, |clause, place| clause.array_of_bytes(place, of.span))?;
         let (address, bytes) = match array {
             Some((spot, 4)) => (self.load(spot, 4, UNSIGNED, span)?, 4),
             Some((spot, 16)) => {

@@ -6,11 +6,12 @@ use fallible::{OutOfMemory, TryClone};
 use kprobes_types::ValuePlace;
 use kprobes_vm::ir::{OPS_MAX, Op, Operand, Type, Word};
 
+use super::rust_place::RustPlace;
 use super::value::{Named, Value, Variable};
 use super::{Checker, Stage};
 use crate::error::{Error, Problem, Span};
 use crate::stack::StackBound;
-use crate::syntax::{self, Probe, Spanned};
+use crate::syntax::{self, Expression, Probe, Spanned};
 
 /// The maximum number of expressions of a clause. An expression counts each time that it is compiled.
 const EXPRESSIONS_MAX: usize = 16 * OPS_MAX;
@@ -222,6 +223,18 @@ impl<'c, 's> Clause<'c, 's> {
             self.ends.truncate(ends);
         }
         Ok(found)
+    }
+
+    /// Calls `compile` with the place of a Rust value that `expression` names. Finds nothing if it names none.
+    pub fn at_place<T>(
+        &mut self,
+        expression: &Expression,
+        compile: impl FnOnce(&mut Self, RustPlace) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        self.or_none(|clause| match clause.rust_place(expression)? {
+            Some(place) => compile(clause, place),
+            None => Ok(None),
+        })
     }
 
     /// Calls `compile`, and removes the ops that it adds, with their entries in the tables of the program. The entries

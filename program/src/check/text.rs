@@ -32,10 +32,7 @@ impl Clause<'_, '_> {
 
     /// `str`: reads a string from memory.
     pub fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
-        let text = self.or_none(|clause| match clause.rust_place(pointer)? {
-            Some(place) => clause.sequence_text(place, length, pointer.span),
-            None => Ok(None),
-        })?;
+        let text = self.at_place(pointer, |clause, place| clause.sequence_text(place, length, pointer.span))?;
         if let Some(text) = text {
             return Ok(text);
         }
@@ -148,10 +145,7 @@ impl Clause<'_, '_> {
                 _ => {}
             }
         }
-        let count = self.or_none(|clause| match clause.rust_place(what)? {
-            Some(place) => clause.count_of(place, what.span),
-            None => Ok(None),
-        })?;
+        let count = self.at_place(what, |clause, place| clause.count_of(place, what.span))?;
         if let Some(count) = count {
             return Ok(count);
         }
