@@ -37,8 +37,14 @@ use crate::{symbol, time};
 /// The condition for [`RunningProgram::start_unless`] that never stops it.
 const GO_ON: &dyn Fn() -> bool = &|| false;
 
-/// The refusal of a program none of whose probes reaches anything.
-const NOTHING_LEFT: &str = "no probe reaches anything";
+/// Returns the refusal of a program none of whose probes reaches anything. `first` says why one does not.
+fn none_reached(first: Option<&str>) -> ProgramRefusal {
+    const SENTENCE: &str = "no probe reaches anything";
+    match first {
+        Some(why) => ProgramRefusal::new(format_args!("{SENTENCE}; the first: {why}")),
+        None => ProgramRefusal::new(SENTENCE),
+    }
+}
 
 /// A running program. Dropping it ends it without running its `END`, and shows nothing.
 pub struct RunningProgram {
@@ -264,7 +270,7 @@ impl Shared {
         }
         let probes = all.places.len() + all.alone.len() + all.sampled.len() + all.watched.len();
         match config.probes {
-            _ if probes == 0 => return Err(ProgramRefusal::new(NOTHING_LEFT)),
+            _ if probes == 0 => return Err(none_reached(missing.first().map(String::as_str))),
             Some(most) if probes > most => {
                 return Err(ProgramRefusal::new(format_args!(
                     "the program has {probes} probes, and max_probes is {most}"
@@ -400,13 +406,14 @@ impl RunningProgram {
         // SAFETY: `shared` is in an `Arc`, so it does not move. `RunningProgram` drops the field with the probes before
         // the `Arc`, and `detach` keeps this order.
         let attached = unsafe { attach::attach(&raw const *shared, places, snippets, is_interpreted, is_stopped) }?;
-        if let Some((probe, why)) = attached.refused.probes.first()
-            && shared.program.config.missing == Missing::Error
-        {
+        let missing = shared.program.config.missing;
+        let first = attached.refused.probes.first();
+        if let (Some((probe, why)), Missing::Error) = (first, missing) {
             return Err(ProgramRefusal::at(why, spans.get(*probe).copied().unwrap_or_default()));
         }
         if attached.count() + shared.alone.len() + shared.sampled.len() + watched.len() == 0 {
-            return Err(ProgramRefusal::new(NOTHING_LEFT));
+            let first = first.filter(|_| missing == Missing::Warning);
+            return Err(none_reached(first.map(|(_, why)| why.as_str())));
         }
         let watchpoints = AttachedWatchpoints::register(&shared, &watched).map_err(|error| match error {
             WatchpointError::OutOfMemory => OutOfMemory.into(),
