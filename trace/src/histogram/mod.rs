@@ -56,8 +56,8 @@ pub struct Histogram {
     /// The table of each CPU; empty if the histogram has variables.
     pub(crate) tables: Box<[CounterTable]>,
     pub(crate) variable_use: Option<VariableUse>,
-    /// Set while the histogram is cleared in place: no event counts hits in it. Stubs do not look at it: they count in
-    /// the tables of CPUs, which a histogram that is cleared in place does not have.
+    /// Set while the histogram is cleared in place: no event counts hits in it or reads its variables. Stubs do not
+    /// look at it: they count in the tables of CPUs, which a histogram that is cleared in place does not have.
     pub(crate) held: AtomicBool,
     /// The words in which stubs count by exponents, indexed by the number of leading zeros.
     exponents: Option<CpuWords>,

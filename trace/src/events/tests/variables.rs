@@ -1,5 +1,7 @@
 //! Histograms of two events with the same keys, connected by variables.
 
+use core::sync::atomic::Ordering;
+
 use kprobes_random::tried::tried;
 
 use super::*;
@@ -258,6 +260,25 @@ fn the_time_between_two_events_is_summed_up() {
     assert_eq!(pair.entries("second"), ["{ y:          5 } hitcount:          3  x:          6"]);
     pair.events.remove_histograms(("g", "second")).unwrap();
     pair.trigger("first", "!hist:keys=x:ts0=common_timestamp.usecs").unwrap();
+}
+
+/// While a histogram is being cleared, its variables may be half cleared. A hit of another event does not read them.
+#[test]
+fn a_histogram_that_is_being_cleared_has_no_variables() {
+    let mut pair = pair();
+    pair.trigger("first", "hist:keys=x:v=y").unwrap();
+    pair.trigger("second", "hist:keys=x:vals=$v").unwrap();
+    pair.hit("first", 0, 0, [5, 9]);
+    let set_held = |pair: &Controlled, is_held| {
+        let triggers = pair.events.settings(("g", "first")).unwrap().triggers();
+        triggers[0].histogram().unwrap().held.store(is_held, Ordering::Relaxed);
+    };
+    set_held(&pair, true);
+    pair.hit("second", 1, 1, [5, 0]);
+    assert_eq!(pair.entries("second"), [""; 0]);
+    set_held(&pair, false);
+    pair.hit("second", 1, 2, [5, 0]);
+    assert_eq!(pair.entries("second").len(), 1);
 }
 
 #[test]

@@ -48,13 +48,18 @@ impl VariableUse {
         self.act(entry, read, plan, record, state);
     }
 
-    /// Reads the variables that are referred to, under the key in `room`. `None` if one of them is not set.
+    /// Reads the variables that are referred to, under the key in `room`. `None` if one of them is not set. While a
+    /// histogram is being cleared, none of its variables is set.
     fn read(&self, room: EntryWords<'_>, cpu: usize) -> Option<&Read> {
         let start = cpu * self.references.len();
         let read = self.reads.get(start..start + self.references.len())?;
         let mut places = read.iter();
         for Reference { histogram, variable, once } in &self.references {
             let place = places.next()?;
+            // Acquire: a hit after `Histogram::clear` sees the cleared table.
+            if histogram.held.load(Acquire) {
+                return None;
+            }
             let variable_use = histogram.variable_use.as_ref()?;
             let start = variable_use.table.find_like(&self.table.parts, room)?;
             let entry = variable_use.table.words.get(start..start + variable_use.table.stride)?;
