@@ -27,7 +27,7 @@ pub(crate) use action::{Effect, Form, From, Handler, Sent};
 pub use error::{Error, Problem};
 pub(crate) use expression::{Content, Needed, OPERANDS_MAX, Op, OtherEvents, Reference, Scope, VariableSource};
 pub use parse::{Command, Definition};
-pub(crate) use shared::{NO_ROOM, Shared};
+pub(crate) use shared::Shared;
 pub(crate) use table::{CELL, Cell, CounterTable, EXPONENTS, Keys, MULTIPLIER, Numbers, Store};
 pub(crate) use variables::{BoundAction, Setting, VariableUse};
 

@@ -15,9 +15,6 @@ use fallible::OutOfMemory;
 use super::table::room;
 use crate::atomic::{AtomicU32, AtomicU64, zeroed};
 
-/// The room of a CPU when no entry is left for it.
-pub(crate) const NO_ROOM: u32 = u32::MAX;
-
 /// A table that all CPUs share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -44,9 +41,12 @@ pub(crate) struct Shared {
 impl Shared {
     /// Makes a table for `cpus` CPUs with space for `size` keys, a power of two. A key has these `parts`, and an entry
     /// `stride` words.
+    ///
+    /// If several CPUs add keys at the same time when only one more has space, all of them are added. So there is an
+    /// entry for the key of each CPU and for its next room, besides those for `size` keys.
     pub(super) fn new(size: u32, parts: Box<[usize]>, stride: usize, cpus: usize) -> Result<Self, OutOfMemory> {
         let size = room(size);
-        let words = zeroed((size + cpus) * stride)?;
+        let words = zeroed((size + 2 * cpus) * stride)?;
         let slots = zeroed(2 * size)?;
         let rooms = fallible::boxed_slice((0..cpus as u32).map(AtomicU32::new))?;
         let (next, used, dropped) = (AtomicU32::new(cpus as u32), AtomicU32::new(0), AtomicU64::new(0));
@@ -56,7 +56,7 @@ impl Shared {
     /// Returns the memory that [`new`](Self::new) allocates, in bytes.
     pub(super) fn bytes(size: u32, stride: usize, cpus: usize) -> usize {
         let size = size as usize;
-        let entries = (size + cpus).saturating_mul(stride).saturating_mul(size_of::<AtomicU64>());
+        let entries = (size + 2 * cpus).saturating_mul(stride).saturating_mul(size_of::<AtomicU64>());
         entries.saturating_add((2 * size + cpus) * size_of::<AtomicU32>())
     }
 

@@ -320,6 +320,25 @@ fn a_shared_table_takes_as_many_keys_as_it_has_room_for() {
     assert_eq!((reading.entries.len(), hits, reading.dropped), (128, 178, 22));
 }
 
+/// If both CPUs add a key at once when only one more has space, both keys are added, and both CPUs count on.
+#[test]
+fn a_full_shared_table_counts_its_keys_on_every_cpu() {
+    let mut pair = pair();
+    pair.trigger("first", "hist:keys=x:v=y:size=128").unwrap();
+    let histogram = pair.events.settings(("g", "first")).unwrap().triggers()[0].histogram().unwrap();
+    let table = &histogram.variable_use.as_ref().unwrap().table;
+    (0..127).for_each(|x| pair.hit("first", 0, 0, [x, 0]));
+    for cpu in [0, 1] {
+        // This CPU does not see the key of the other one.
+        table.used.store(127, Ordering::Relaxed);
+        pair.hit("first", cpu, 0, [200 + cpu as u64, 0]);
+    }
+    [0, 1].into_iter().for_each(|cpu| pair.hit("first", cpu, 0, [5, 0]));
+    let reading = histogram.read().unwrap();
+    let hits: u64 = reading.entries.iter().map(|entry| entry[1]).sum();
+    assert_eq!((reading.entries.len(), hits, reading.dropped), (129, 131, 0));
+}
+
 /// Texts of different widths can be equal keys. A longer key finds the variables of a key with fewer parts by its first
 /// parts.
 #[test]

@@ -7,8 +7,8 @@ use super::{HitState, load};
 use crate::atomic::{AtomicU32, AtomicU64};
 use crate::filter::HitString;
 use crate::histogram::{
-    BoundAction, Content, Effect, From, Handler, Histogram, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference, Setting,
-    Shared, VariableUse,
+    BoundAction, Content, Effect, From, Handler, Histogram, MULTIPLIER, OPERANDS_MAX, Op, Reference, Setting, Shared,
+    VariableUse,
 };
 use crate::trigger::{BoundTrigger, Plan};
 
@@ -245,12 +245,9 @@ impl Shared {
         words
     }
 
-    /// Returns the room of a CPU, and its entry number. `None` if no entry is left for it.
+    /// Returns the room of a CPU, and its entry number. `None` for a CPU without a room.
     fn room(&self, cpu: usize) -> Option<(EntryWords<'_>, u32)> {
         let number = self.rooms.get(cpu)?.load(Relaxed);
-        if number == NO_ROOM {
-            return None;
-        }
         Some((self.at(number)?, number))
     }
 
@@ -299,9 +296,8 @@ impl Shared {
     fn leave_room(&self, cpu: usize) {
         self.used.fetch_add(1, Relaxed);
         let next = self.next.fetch_add(1, Relaxed);
-        let is_there = (next as usize) < self.slots.len() / 2 + self.rooms.len();
         if let Some(room) = self.rooms.get(cpu) {
-            room.store(if is_there { next } else { NO_ROOM }, Relaxed);
+            room.store(next, Relaxed);
         }
     }
 
