@@ -11,7 +11,9 @@ use aarch64_kprobes::insn::encode::compute as a64;
 use fallible::failing::each_allocation;
 
 use super::*;
-use crate::ir::{Aggregate, Arithmetic, Builtin, Comparison, Map, MapValue, Op, Operand, Routine, Type, Word};
+use crate::ir::{
+    Aggregate, Arithmetic, Builtin, Comparison, ITEMS_MAX, Map, MapValue, Op, Operand, Routine, Type, Word,
+};
 use crate::maps::Limits;
 
 /// A kernel whose hits are frames with x0 to x30, sp, pc and pstate.
@@ -75,6 +77,15 @@ fn a_long_clause_is_refused() {
     let store = Store::new(&code, &LIMITS, 1_000).unwrap();
     let directory = Directory::new(&store).unwrap();
     assert_eq!(compile(&code, 0, &store, &directory, &KERNEL).unwrap_err(), Refused::Long);
+}
+
+#[test]
+fn a_clause_of_a_program_with_as_many_maps_as_there_can_be_is_compiled() {
+    let get = |map| Op::Get { to: Word(0), map, key: Word(0) };
+    let maps = (0..ITEMS_MAX).map(|_| map(&[], MapValue::Value(NUMBER))).collect();
+    let code = code([0, u8::MAX].map(get).to_vec(), maps);
+    let store = Store::new(&code, &LIMITS, 1_000).unwrap();
+    compile(&code, 0, &store, &Directory::new(&store).unwrap(), &KERNEL).unwrap();
 }
 
 /// A stub looks up the slots of its CPU in a list, which has those of the store's CPUs.

@@ -78,7 +78,8 @@ impl Reach<'_> {
     fn table(&self, value: Value) -> Option<u8> {
         match value {
             Value::Table(map) => Some(map),
-            Value::Is(address) => (0..self.store.tables.len() as u8)
+            Value::Is(address) => (0..=u8::MAX)
+                .take(self.store.tables.len())
                 .find(|&map| self.shape(map).is_some_and(|shape| shape.alone == Some(address))),
             _ => None,
         }
