@@ -8,8 +8,8 @@ use core::ops::Range;
 use crate::maps::LoadError;
 
 use super::{
-    Aggregate, COMM_WORDS, Code, FRAME_WORDS, HISTOGRAM_BITS_MAX, INTERVALS_MAX, Map, MapValue, OPS_MAX, Op, Operand,
-    STACK_MAX, Series, Word,
+    Aggregate, Builtin, COMM_WORDS, Code, FRAME_WORDS, HISTOGRAM_BITS_MAX, INTERVALS_MAX, Map, MapValue, OPS_MAX, Op,
+    Operand, Register, STACK_MAX, Series, Word,
 };
 
 /// A broken rule, with the routine and the op that break it.
@@ -92,8 +92,8 @@ impl Touched {
 
 impl Code {
     /// Checks the rules: a clause has at most [`OPS_MAX`] ops; jumps go forward, except those that a budget bounds;
-    /// words are within the frame, and written before they are read; maps and actions exist; aggregations are within
-    /// the bounds that [`Aggregate`] and [`Series`] document; and lengths are valid for their ops.
+    /// words are within the frame, and written before they are read; registers, maps and actions exist; aggregations
+    /// are within the bounds that [`Aggregate`] and [`Series`] document; and lengths are valid for their ops.
     ///
     /// # Errors
     ///
@@ -150,6 +150,7 @@ impl Code {
         Ok(match op {
             Op::Set { to, from } => none.operands(&[from]).writes(to, 1),
             Op::Copy { to, from, words } => none.reads(from, words.into()).writes(to, words.into()),
+            Op::Load { what: Builtin::Register(Register::X(31..)), .. } => return Err("loads no such register"),
             Op::Load { to, .. } => none.writes(to, 1),
             Op::Comm { to } => none.writes(to, COMM_WORDS.into()),
             Op::Stack { to, frames } if (1..=self.stack_frames.min(STACK_MAX)).contains(&frames.into()) => {
@@ -353,6 +354,9 @@ mod tests {
         assert_eq!(flaw(&[Op::Delete { map: 1, key: Word(0) }]), Some((0, "names no map")));
         assert_eq!(flaw(&[Op::Emit { action: 1, from: Word(0), words: 0 }]), Some((0, "names no action")));
         assert_eq!(flaw(&[Op::Stack { to: Word(0), frames: 5 }]), Some((0, "takes no such stack")));
+        let register = |number| Op::Load { to: Word(0), what: Builtin::Register(Register::X(number)) };
+        assert_eq!(flaw(&[register(30)]), None);
+        assert_eq!(flaw(&[register(31)]), Some((0, "loads no such register")));
         let read = |bytes| Op::Read { to: Word(0), address: Operand::Constant(0), bytes, signed: false };
         assert_eq!(flaw(&[read(8)]), None);
         assert_eq!(flaw(&[read(3)]), Some((0, "reads no such integer")));
