@@ -149,6 +149,9 @@ impl Code {
         let none = Touched::default();
         Ok(match op {
             Op::Set { to, from } => none.operands(&[from]).writes(to, 1),
+            Op::Copy { to, from, words } if to.0.checked_sub(from.0).is_some_and(|away| (1..words).contains(&away)) => {
+                return Err("copies words that it has overwritten");
+            }
             Op::Copy { to, from, words } => none.reads(from, words.into()).writes(to, words.into()),
             Op::Load { what: Builtin::Register(Register::X(31..)), .. } => return Err("loads no such register"),
             Op::Load { to, .. } => none.writes(to, 1),
@@ -347,6 +350,17 @@ mod tests {
         assert_eq!(flaw(&[Op::Comm { to: Word(7) }, collect(8)]), Some((1, unwritten)));
         assert_eq!(flaw(&[Op::Comm { to: Word(255) }]), Some((0, "writes outside its frame")));
         assert_eq!(flaw(&[Op::Copy { to: Word(0), from: Word(250), words: 9 }]), Some((0, unwritten)));
+    }
+
+    /// The destination of a copy may overlap the source at lower numbers.
+    #[test]
+    fn a_copy_does_not_overwrite_words_that_it_has_yet_to_copy() {
+        let comm = Op::Comm { to: Word(5) };
+        let copy = |to, words| Op::Copy { to: Word(to), from: Word(5), words };
+        for (to, words) in [(4, 2), (5, 2), (7, 2), (6, 1), (5, 0)] {
+            assert_eq!(flaw(&[comm, copy(to, words)]), None, "{to} {words}");
+        }
+        assert_eq!(flaw(&[comm, copy(6, 2)]), Some((1, "copies words that it has overwritten")));
     }
 
     #[test]
