@@ -15,6 +15,7 @@ use kprobes_program::config::Missing;
 use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::report::{self, OutputFormat};
 use kprobes_program::syntax::{self, Parameters, Probe};
+use kprobes_symbols::Symbol;
 use kprobes_vm::counted::counted;
 use kprobes_vm::maps::{Limits, Store};
 
@@ -450,11 +451,10 @@ impl RunningProgram {
         self.attached.probes()
     }
 
-    /// Returns the names of the functions that a probe means, but in which it reaches no instruction. Each is returned
-    /// once, in the order of the addresses.
-    pub fn refused(&self) -> impl Iterator<Item = &'static str> {
-        let functions = self.attached.refused.functions.iter().copied();
-        functions.filter_map(symbol::lookup).map(|function| function.name)
+    /// Returns the functions that a probe means, but in which it reaches no instruction. Each is returned once, in the
+    /// order of the addresses.
+    pub fn refused(&self) -> impl Iterator<Item = Symbol<'static>> {
+        self.attached.refused.functions.iter().copied().filter_map(symbol::lookup)
     }
 
     /// Returns the virtual addresses of the instructions that a probe means, but cannot reach, in functions in which it

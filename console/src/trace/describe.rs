@@ -88,8 +88,9 @@ fn describe_refused(program: &RunningProgram, out: &mut dyn Write) -> fmt::Resul
     let mut functions = program.refused();
     match (functions.next(), functions.count()) {
         (None, _) => {}
-        (Some(one), 0) => write!(out, "; 1 function cannot be probed: `why {one}`")?,
+        (Some(one), 0) => write!(out, "; 1 function cannot be probed: `why {}`", symbol::path(&one)?)?,
         (Some(first), others) => {
+            let first = symbol::path(&first)?;
             write!(out, "; {} functions cannot be probed: `why {first}` for the first", 1 + others)?;
         }
     }
@@ -97,7 +98,7 @@ fn describe_refused(program: &RunningProgram, out: &mut dyn Write) -> fmt::Resul
     let place = |address: usize| {
         fmt::from_fn(move |f| {
             let Some(function) = symbol::lookup(address) else { return Ok(()) };
-            write!(f, "{}+{:#x}", function.name, address as u64 - function.address)
+            write!(f, "{}+{:#x}", symbol::path(&function)?, address as u64 - function.address)
         })
     };
     match *instructions {

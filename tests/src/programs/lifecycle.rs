@@ -3,12 +3,14 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::arch::naked_asm;
 use core::cell::Cell;
 use core::hint::black_box;
 use core::time::Duration;
 
 use aarch64_kprobes::probe;
 use kprobes_console::program::{Options, RunningProgram, list};
+use kprobes_console::symbol;
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{smp, task, time};
@@ -18,6 +20,20 @@ use crate::test;
 
 /// The number of periods of 2 ms for which [`keep_cpus_busy`] lets no task run.
 const PERIODS: u64 = 50;
+
+/// The first of two functions with the same path, which cannot be probed at their entry.
+#[unsafe(naked)]
+#[unsafe(export_name = "_RNvCs1_6closed4call")]
+extern "C" fn first_closed() {
+    naked_asm!("svc #1", "ret")
+}
+
+/// The second of two functions with the same path.
+#[unsafe(naked)]
+#[unsafe(export_name = "_RNvCs2_6closed4call")]
+extern "C" fn second_closed() {
+    naked_asm!("svc #2", "ret")
+}
 
 /// Masks interrupts on all CPUs for [`PERIODS`] periods. At the end each CPU calls `last`, before it takes an
 /// interrupt.
@@ -154,10 +170,13 @@ test!(
             assert!(why.ends_with(&caret), "{why}{caret}");
         }
         let program = start("kprobe:* /0/ { @ = count(); }");
-        let refused: Vec<_> = program.refused().collect();
-        assert!(
-            refused.contains(&"aarch64_kprobes::exception::handle_sync") && program.refused_instructions().is_empty()
-        );
+        black_box([first_closed as *const (), second_closed as *const ()]);
+        let refused: Vec<_> =
+            program.refused().map(|function| symbol::path(&function).expect("there is memory")).collect();
+        for path in ["aarch64_kprobes::exception::handle_sync", "closed::call#1", "closed::call#2"] {
+            assert!(refused.iter().any(|other| other == path), "{path}");
+        }
+        assert!(program.refused_instructions().is_empty());
         assert_eq!(program.probes() + refused.len(), list("kprobe:*", false).expect("there are some").len());
     }
 );
