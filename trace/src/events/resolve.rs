@@ -86,7 +86,7 @@ fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, ResolveErro
         })
         .map_err(|error| ResolveError::new(Problem::NoFunction, error))?;
     outcome?;
-    let place = |address: &u64| At(*address, symbols.lookup(*address));
+    let place = |address: &u64| At(*address, symbols);
     match all.as_slice() {
         [only] => Ok(*only),
         [one, other, ..] => {
@@ -100,14 +100,18 @@ fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, ResolveErro
     }
 }
 
-/// An address, displayed in the form in which a place is typed.
-struct At<'a>(u64, Option<Function<'a>>);
+/// An address, displayed in the form in which a place is typed. It is displayed as a number if the name of its function
+/// means other functions, too.
+struct At<'a>(u64, &'a dyn Symbols);
 
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.1 {
-            Some(function) => write!(f, "{}+{:#x}", function.name, self.0.wrapping_sub(function.address)),
-            None => write!(f, "{:#x}", self.0),
+        let &Self(address, symbols) = self;
+        match symbols.lookup(address) {
+            Some(Function { name, address: start, .. }) if function(name, symbols).is_ok() => {
+                write!(f, "{name}+{:#x}", address.wrapping_sub(start))
+            }
+            _ => write!(f, "{address:#x}"),
         }
     }
 }

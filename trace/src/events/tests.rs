@@ -90,6 +90,7 @@ impl Symbols for Names {
         match (file, line) {
             ("b.rs", 7) => each(0x2008),
             ("b.rs", 8) => [0x200c, 0x1004].into_iter().for_each(each),
+            ("b.rs", 10) => [0x3004, 0x4004].into_iter().for_each(each),
             ("b.rs", _) => return Err(LineError::NoLine { file: "a/b.rs", before: Some(8), after: None }),
             _ => return Err(LineError::NoFile),
         }
@@ -328,6 +329,9 @@ fn lines_are_places_if_one_instruction_begins_them() {
     );
     let (problem, reason) = refused("p b.rs:8", "  ^");
     let places = "this line has 2 instructions of its own, such as a::b<c, d>+0xc and f+0x4; give one of them instead";
+    assert_eq!((problem, &*reason), (Problem::Ambiguous, places));
+    let (problem, reason) = refused("p b.rs:10", "  ^");
+    let places = "this line has 2 instructions of its own, such as 0x3004 and 0x4004; give one of them instead";
     assert_eq!((problem, &*reason), (Problem::Ambiguous, places));
     let (problem, reason) = refused("p b.rs:9", "  ^");
     let nearest = "this line of a/b.rs has no instruction of its own; the nearest line is 8";
