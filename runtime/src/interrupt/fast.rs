@@ -33,7 +33,7 @@ use core::mem;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use aarch64_cpu::asm::barrier;
-use aarch64_cpu::registers::{CNTFRQ_EL0, CNTP_CTL_EL0, CNTP_CVAL_EL0, CNTPCT_EL0, Readable, Writeable};
+use aarch64_cpu::registers::{CNTP_CTL_EL0, CNTP_CVAL_EL0, CNTPCT_EL0, Readable, Writeable};
 use aarch64_kprobes::exception::TrapFrame;
 use device_tree::Interrupt;
 use spin::Once;
@@ -42,7 +42,7 @@ use super::counters::{self, Mode};
 use super::delivery::{Delivery, FastError, enable};
 use super::{Controller, IN_HANDLER, without};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
-use crate::{smp, task};
+use crate::{smp, task, time};
 
 /// A handler of fast interrupts. It is called with the registers of the interrupted code.
 pub type Handler = fn(&TrapFrame);
@@ -203,7 +203,7 @@ impl Unexplained {
         let now = counter();
         let distance = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
         // In succession: within a millisecond.
-        let before = if distance < CNTFRQ_EL0.get() / 1000 { self.count.load(Ordering::Relaxed) } else { 0 };
+        let before = if distance < time::frequency() / 1000 { self.count.load(Ordering::Relaxed) } else { 0 };
         self.count.store(before + 1, Ordering::Relaxed);
         before < Self::MOST
     }
