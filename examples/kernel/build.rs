@@ -1,4 +1,4 @@
-//! Links the kernel by its own script, for a Raspberry Pi 3 at another address.
+//! Links the kernel by its own script, for QEMU's `raspi3b` at another address.
 
 fn main() {
     println!("cargo::rerun-if-changed=kernel.ld");

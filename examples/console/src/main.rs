@@ -1,5 +1,5 @@
 //! A kernel with only a UART and a heap that has the whole console: one CPU, identity-mapped, without tasks and
-//! interrupts, on QEMU's `virt` machine, or on a Raspberry Pi 3.
+//! interrupts, on QEMU's `virt` machine, or on its `raspi3b`.
 //!
 //! The code for the console is in the module `probes`, in the lines of this file that end in `// probes`, and in the
 //! lines of `console.ld` that end in a comment `probes`.

@@ -1,5 +1,5 @@
 //! The smallest kernel that can be probed: one CPU, the MMU off, without tasks and interrupts, on QEMU's `virt`
-//! machine, or on a Raspberry Pi 3.
+//! machine, or on its `raspi3b`.
 //!
 //! The code for probes is in the module `probes`, in the lines of this file that end in `// probes`, and in the lines
 //! of `minimal.ld` that end in a comment `probes`.
