@@ -49,6 +49,9 @@ pub struct Field {
 const PLACES: [&str; 2] = ["__probe_ip", "__probe_ret_ip"];
 /// The field of return probes that is the probed function.
 const FUNCTION: &str = "__probe_func";
+/// The start of the string of a return probe. An event on a return has the same fields, but the name of the return in
+/// their place.
+const RETURN_PLACES: &str = "(%lx <- %lx)";
 
 impl Format {
     /// Parses the file of an event in `group`. `None` if it is not such a file.
@@ -108,12 +111,12 @@ impl Format {
         let Some(symbols) = symbols.filter(|_| !self.addresses.is_empty()) else {
             return self.with_print(&string, &arguments);
         };
-        let string = if self.is_return() {
+        let string = if string.starts_with(RETURN_PLACES) {
             // The kernel shows the return address first.
             if let [function, place, ..] = &mut arguments[..] {
                 mem::swap(function, place);
             }
-            string.replacen("(%lx <- %lx)", "(%pS <- %ps)", 1)
+            string.replacen(RETURN_PLACES, "(%pS <- %ps)", 1)
         } else {
             string.replacen("(%lx)", "(%pS)", 1)
         };
@@ -271,6 +274,19 @@ mod tests {
             __print_symbolic(REC->m[0], { 0x1008, \"<a as b>::f+0x8/0x100\" }), \
             __print_symbolic(REC->m[1], { 0x1100, \"g+0x0/0x20\" }), REC->other";
         assert_eq!(print, expected);
+    }
+
+    #[test]
+    fn an_event_on_a_return_keeps_the_order_of_its_arguments() {
+        let (head, _) = RETURN.split_once("print fmt: ").unwrap();
+        let text = format!("{head}print fmt: \"(kprobes.r) s=%pS n={{%d,%d}}\", REC->s, REC->n[0], REC->n[1]\n");
+        let mut format = Format::parse("eprobes", &text).unwrap();
+        format.note(&Event { time: 0, lost: None, bytes: &[0; 56] });
+        let table = kprobes_symbols::write(0, &Contents::default()).unwrap();
+        let text = format.text(Some(&SymbolTable::parse(&table).unwrap()));
+        let expected = "print fmt: \"(kprobes.r) s=%s n={%d,%d}\", \
+            __print_symbolic(REC->s, { 0x0, \"0x0\" }), REC->n[0], REC->n[1]";
+        assert_eq!(text.lines().last(), Some(expected));
     }
 
     #[test]
