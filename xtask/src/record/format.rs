@@ -189,6 +189,8 @@ impl Field {
         let declaration = line.split(';').next()?;
         let (kind, name) = declaration.rsplit_once(' ')?;
         let (name, dimension) = name.split_once('[').unwrap_or((name, ""));
+        // The number of texts follows their type, as in `__data_loc char[][2] NAME`.
+        let dimension = kind.split_once("[][").map_or(dimension, |(_, dimension)| dimension);
         Some(Self {
             name: name.into(),
             offset: value("offset:")?,

@@ -342,6 +342,34 @@ mod tests {
         fields(trace).into_iter().filter_map(slice).collect()
     }
 
+    /// Returns the texts of the arguments of a record of these words after the common fields. Its event has the format
+    /// `text`, with the number 7.
+    fn arguments(text: &str, words: &[u64]) -> Vec<String> {
+        let recorded = Recorded {
+            pages: vec![page(&[(10, 5, 7, words)])],
+            formats: vec![Format::parse("kprobes", text).unwrap()],
+            ..Recorded::default()
+        };
+        let mut trace = Vec::new();
+        write(&recorded, &mut trace).unwrap();
+        let mut packets = fields(&trace).into_iter();
+        let bundle = packets.find_map(|(_, packet)| find(&fields(packet.unwrap_err()), 1)?.err()).unwrap();
+        let event = find(&fields(bundle), 2).unwrap().unwrap_err();
+        let generic = find(&fields(event), 327).unwrap().unwrap_err();
+        let arguments = fields(generic).into_iter().filter(|(field, _)| *field == 2);
+        let text = |argument| find(&fields(argument), 3).unwrap().unwrap_err();
+        arguments.map(|(_, argument)| String::from_utf8_lossy(text(argument.unwrap_err())).into_owned()).collect()
+    }
+
+    #[test]
+    fn all_texts_of_a_list_are_shown() {
+        let format = "name: e\nID: 7\nformat:\n\tfield:__data_loc char[][2] t;\toffset:8;\tsize:8;\tsigned:1;\n\n\
+            print fmt: \"t={%s,%s}\", __get_str(t[0]), __get_str(t[1])\n";
+        // The texts, each with its zero, are at the offsets 16 and 19 in the record.
+        let places = (3 << 16 | 16) | (2 << 16 | 19) << 32;
+        assert_eq!(arguments(format, &[places, u64::from_le_bytes(*b"ab\0c\0\0\0\0")]), ["{ab,c}"]);
+    }
+
     #[test]
     fn a_call_with_several_events_is_one_slice() {
         let all = [(7, "__probe_ip"), (8, "__probe_ip"), (9, "__probe_func"), (10, "__probe_func")];
