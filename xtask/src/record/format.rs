@@ -41,6 +41,8 @@ pub struct Field {
     pub count: usize,
     /// Whether it refers to a text elsewhere in the record.
     pub is_text: bool,
+    /// Whether it refers to a stack elsewhere in the record: addresses up to a zero.
+    pub is_stack: bool,
     /// Whether it is a text of fixed length, which ends at the first zero.
     pub is_fixed_text: bool,
 }
@@ -191,13 +193,15 @@ impl Field {
         let (name, dimension) = name.split_once('[').unwrap_or((name, ""));
         // The number of texts follows their type, as in `__data_loc char[][2] NAME`.
         let dimension = kind.split_once("[][").map_or(dimension, |(_, dimension)| dimension);
+        let is_elsewhere = kind.starts_with("__data_loc");
         Some(Self {
             name: name.into(),
             offset: value("offset:")?,
             size: value("size:")?,
             is_signed: value("signed:") == Some(1),
             count: dimension.trim_end_matches(']').parse().unwrap_or(0),
-            is_text: kind.starts_with("__data_loc"),
+            is_text: is_elsewhere && !kind.contains("long["),
+            is_stack: is_elsewhere && kind.contains("long["),
             is_fixed_text: kind == "char" && !dimension.is_empty(),
         })
     }

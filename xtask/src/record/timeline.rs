@@ -79,13 +79,13 @@ fn write_cpu(
                             generic.text(1, format.map_or("unknown", |format| &format.name));
                             if event.number() == STACK {
                                 generic.message(2, |argument| {
-                                    argument.text(1, "stack").text(3, &stack(&event, symbols));
+                                    argument.text(1, "stack").text(3, &stack_of_record(&event, symbols));
                                 });
                                 return;
                             }
                             format.iter().flat_map(|format| format.arguments()).for_each(|field| {
                                 generic.message(2, |argument| {
-                                    write_value(field, &event, argument.text(1, &field.name), [3, 4, 5]);
+                                    write_value(field, &event, symbols, argument.text(1, &field.name), [3, 4, 5]);
                                 });
                             });
                         });
@@ -97,22 +97,40 @@ fn write_cpu(
     Ok(())
 }
 
-/// Returns the functions in a record of a stack, the innermost first, a line each.
-fn stack(event: &Event<'_>, symbols: Option<&SymbolTable<'_>>) -> String {
-    let frames = (0..event.long(8) as u32 as usize).map(|depth| {
-        let address = event.long(16 + 8 * depth);
+/// Returns the functions in a record of a stack, as [`stack`] does.
+fn stack_of_record(event: &Event<'_>, symbols: Option<&SymbolTable<'_>>) -> String {
+    let addresses = (0..event.long(8) as u32 as usize).take(event.bytes.len() / 8);
+    stack(addresses.map(|depth| event.long(16 + 8 * depth)), symbols)
+}
+
+/// Returns the functions in the stack whose place in the record is at `offset`, as [`stack`] does.
+fn stack_at(event: &Event<'_>, offset: usize, symbols: Option<&SymbolTable<'_>>) -> String {
+    let (start, length) = place_at(event, offset);
+    let addresses = (start..start + length).step_by(8).map(|at| event.long(at));
+    stack(addresses.take_while(|&address| address != 0), symbols)
+}
+
+/// Returns the functions at these addresses of a stack, the innermost first, a line each.
+fn stack(addresses: impl Iterator<Item = u64>, symbols: Option<&SymbolTable<'_>>) -> String {
+    let frames = addresses.enumerate().map(|(depth, address)| {
         // If a call does not return, its return address may belong to the next function.
         let within = if depth == 0 { address } else { address.wrapping_sub(1) };
         symbols
             .and_then(|symbols| symbols.lookup(within))
             .map_or_else(|| format!("{address:#x}"), |symbol| symbol.name.into())
     });
-    frames.take(event.bytes.len() / 8).collect::<Vec<_>>().join("\n")
+    frames.collect::<Vec<_>>().join("\n")
 }
 
 /// Writes the value of a field to a message, as a text, a signed or an unsigned number, in the message's field for
 /// that.
-fn write_value(field: &Field, event: &Event<'_>, message: &mut Message, [text, signed, unsigned]: [u32; 3]) {
+fn write_value(
+    field: &Field,
+    event: &Event<'_>,
+    symbols: Option<&SymbolTable<'_>>,
+    message: &mut Message,
+    [text, signed, unsigned]: [u32; 3],
+) {
     let size = field.size.checked_div(field.count).unwrap_or(field.size);
     let shown = |index: usize| match field.is_text {
         true => text_at(event, field.offset + index * size),
@@ -120,6 +138,7 @@ fn write_value(field: &Field, event: &Event<'_>, message: &mut Message, [text, s
     };
     match field.count {
         0 if field.is_text => message.text(text, &shown(0)),
+        0 if field.is_stack => message.text(text, &stack_at(event, field.offset, symbols)),
         // The rest of the record is a text.
         0 if field.size == 0 => {
             let rest = event.bytes.get(field.offset..).unwrap_or_default().split(|byte| *byte == 0).next();
@@ -140,10 +159,15 @@ fn write_value(field: &Field, event: &Event<'_>, message: &mut Message, [text, s
 
 /// Returns the text whose place in the record is at `offset`.
 fn text_at(event: &Event<'_>, offset: usize) -> String {
-    let place = event.long(offset);
-    let (start, length) = ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize);
+    let (start, length) = place_at(event, offset);
     let bytes = event.bytes.get(start..start + length.saturating_sub(1)).unwrap_or_default();
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Returns the place in the record that is at `offset`: an offset and a length in bytes.
+fn place_at(event: &Event<'_>, offset: usize) -> (usize, usize) {
+    let place = event.long(offset);
+    ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize)
 }
 
 /// Returns the number of `size` bytes at `offset`.
@@ -368,6 +392,15 @@ mod tests {
         // The texts, each with its zero, are at the offsets 16 and 19 in the record.
         let places = (3 << 16 | 16) | (2 << 16 | 19) << 32;
         assert_eq!(arguments(format, &[places, u64::from_le_bytes(*b"ab\0c\0\0\0\0")]), ["{ab,c}"]);
+    }
+
+    #[test]
+    fn a_stack_in_a_field_is_shown_as_its_functions() {
+        let format = "name: e\nID: 7\nformat:\n\tfield:__data_loc unsigned long[] s;\toffset:8;\tsize:8;\tsigned:1;\n\n\
+            print fmt: \"s=%s\", __get_stacktrace(s)\n";
+        // The stack is at the offset 16 in the record.
+        assert_eq!(arguments(format, &[24 << 16 | 16, 0x1000, 0x2004, 0]), ["0x1000\n0x2004"]);
+        assert_eq!(arguments(format, &[0]), [""], "the stack could not be read");
     }
 
     #[test]
