@@ -85,6 +85,11 @@ impl Format {
         self.fields.iter().any(|field| field.name == FUNCTION)
     }
 
+    /// Whether its events are hits of a probe: at an instruction, or at the return of a function.
+    pub fn is_probe(&self) -> bool {
+        self.is_return() || self.fields.iter().any(|field| field.name == PLACES[0])
+    }
+
     /// Adds the addresses in a record.
     pub fn note(&mut self, event: &Event<'_>) {
         let (string, arguments) = &self.print;

@@ -217,7 +217,7 @@ fn write_calls(
     // The sort is stable: events of a CPU stay in their order.
     events.sort_by_key(|event| event.time);
     let is_return = |event: &Event<'_>| formats.get(&event.number()).is_some_and(|format| format.is_return());
-    let is_probe = |event: &Event<'_>| recorded.formats.iter().any(|format| format.number == event.number());
+    let is_probe = |event: &Event<'_>| formats.get(&event.number()).is_some_and(|format| format.is_probe());
     // Both have the address of the function in the same place: for a probe at the entry, that of its first instruction.
     let function = |event: &Event<'_>| event.long(8);
     let returning: BTreeSet<u64> = events.iter().filter(|event| is_return(event)).map(function).collect();
@@ -435,12 +435,16 @@ mod tests {
         let exit = "name: r\nID: 8\nformat:\n\tfield:unsigned long __probe_func;\toffset:8;\tsize:8;\tsigned:0;\n\
             \tfield:unsigned long __probe_ret_ip;\toffset:16;\tsize:8;\tsigned:0;\n\n\
             print fmt: \"(%lx <- %lx)\", REC->__probe_func, REC->__probe_ret_ip\n";
+        let other = "name: o\nID: 9\nformat:\n\tfield:u64 func;\toffset:8;\tsize:8;\tsigned:0;\n\n\
+            print fmt: \"func=%llu\", REC->func\n";
         let (f, g, h) = (0x1000, 0x2000, 0x3000);
         let first = page(&[
             (10, 5, 7, &[f, 0xff]),
             (20, 5, 7, &[g, 0]),
             // A function whose returns are not recorded has no slices.
             (25, 5, 7, &[h, 0]),
+            // An event that is no hit of a probe begins no call, also if it has the address of a function.
+            (26, 5, 9, &[f, 0]),
             (30, 5, 8, &[f, 0]),
             // The return of a call whose entry was not recorded.
             (40, 5, 8, &[g, 0]),
@@ -448,7 +452,7 @@ mod tests {
         let recorded = Recorded {
             pages: vec![first, page(&[(12, 6, 7, &[g, 0]), (22, 6, 8, &[g, 0])])],
             tasks: [(5, "a".to_string()), (6, "b".to_string())].into(),
-            formats: [entry, exit].map(|text| Format::parse("kprobes", text).unwrap()).into(),
+            formats: [entry, exit, other].map(|text| Format::parse("kprobes", text).unwrap()).into(),
             ..Recorded::default()
         };
         let mut trace = Vec::new();
@@ -474,7 +478,7 @@ mod tests {
         let expected = [(10, 5, BEGIN), (12, 6, BEGIN), (20, 5, BEGIN), (22, 6, END), (30, 5, END), (30, 5, END)];
         assert_eq!(slices, expected);
         assert_eq!(tracks, [PROCESS, TASKS + 5, TASKS + 6]);
-        assert_eq!(bundles.iter().map(Vec::len).collect::<Vec<_>>(), [6, 3]);
+        assert_eq!(bundles.iter().map(Vec::len).collect::<Vec<_>>(), [7, 3]);
         let event = fields(find(&bundles[0], 2).unwrap().unwrap_err());
         assert_eq!((find(&event, 1), find(&event, 2)), (Some(Ok(10)), Some(Ok(5))));
         let generic = fields(find(&event, 327).unwrap().unwrap_err());
