@@ -205,12 +205,21 @@ impl Stacks {
 /// stack.
 fn stack(key: &str) -> Option<Vec<String>> {
     // A stack begins and ends with the end of a line, and each frame is indented.
-    const FRAME: &str = "\n    ";
-    let (before, rest) = key.split_once(FRAME)?;
-    let (inner, after) = rest.rsplit_once('\n')?;
-    let mut frames: Vec<String> = inner.split(FRAME).map(function).collect();
+    const INDENT: &str = "    ";
+    let (before, mut rest) = key.split_once("\n    ")?;
+    let mut frames = Vec::new();
+    let after = loop {
+        let (frame, after) = rest.split_once('\n')?;
+        frames.push(function(frame));
+        match after.strip_prefix(INDENT) {
+            Some(next) => rest = next,
+            None => break after,
+        }
+    };
     let others = [before.trim_end_matches(','), after.trim_start_matches(',')];
-    frames.extend(others.into_iter().rev().filter(|other| !other.is_empty()).map(String::from));
+    // A text in a key may have ends of lines. In folded text, each would end a stack.
+    let one_line = |other: &str| other.replace(char::is_control, " ");
+    frames.extend(others.into_iter().rev().filter(|other| !other.is_empty()).map(one_line));
     frames.reverse();
     Some(frames)
 }
@@ -243,6 +252,10 @@ mod tests {
         let mut folded = Vec::new();
         Stacks::read(other, None).unwrap().fold(&mut folded).unwrap();
         assert_eq!(folded, b"worker/1;7;main;f 3\n");
+        let text = r#"{"type": "map", "data": {"@": {"\n    f+4\n    main+8\n,GET /\nHost": 3}}}"#;
+        let mut folded = Vec::new();
+        Stacks::read(text, None).unwrap().fold(&mut folded).unwrap();
+        assert_eq!(folded, b"GET / Host;main;f 3\n");
     }
 
     #[test]
