@@ -24,7 +24,7 @@ const OTHER_FILE: u64 = 3;
 #[derive(Clone, Copy, Debug, Default)]
 struct History {
     /// The recent lines with their files, the last one first. No row refers to the first: only the first row of a
-    /// function can repeat it, and is written like a line that is not recent.
+    /// function, or the first that begins a statement, can repeat it, and is written like a line that is not recent.
     lines: [(u32, u32); RECENT + 1],
     /// The recent files, each with its last line, the last one first.
     files: [(u32, u32); OTHER_FILE as usize],

@@ -57,20 +57,24 @@ pub fn read(
     Ok((rows, prologues))
 }
 
-/// Adds the rows of a sequence, and a row without a line for its end. Consecutive instructions of one line are one row.
-/// Instructions that the compiler attributes to no line count to the line before in their function. Of several rows
-/// with one address, the last that has a line is right. A row of data that is not at a multiple of 4 is left out. A
-/// function has rows of its own: `is_function` returns whether one begins at an address.
+/// Adds the rows of a sequence, and a row without a line for its end. Consecutive instructions of one line are one row,
+/// up to one that begins a statement if the first does not. Instructions that the compiler attributes to no line count
+/// to the line before in their function. Of several rows with one address, the last that has a line is right. It also
+/// begins a statement if the row before it, of the same line, does. A row of data that is not at a multiple of 4 is
+/// left out. A function has rows of its own: `is_function` returns whether one begins at an address.
 fn push(rows: &mut Vec<LineRow>, sequence: Sequence, is_function: impl Fn(u64) -> bool) {
     let end = LineRow { address: sequence.end, file: 0, line: 0, is_statement: false };
     let begins = |row: &LineRow| row.address.is_multiple_of(4) && (row.line > 0 || is_function(row.address));
-    for row in sequence.rows.into_iter().filter(begins).chain([end]) {
+    for mut row in sequence.rows.into_iter().filter(begins).chain([end]) {
         let has_line = |last: &LineRow| last.address == row.address && last.line > 0;
         if row.line == 0 && row.address < end.address && rows.last().is_some_and(has_line) {
             continue;
         }
-        rows.pop_if(|last| last.address == row.address);
-        let is_new = |last: &LineRow| (last.file, last.line) != (row.file, row.line);
+        let line = (row.file, row.line);
+        let is_same = |last: &LineRow| (last.file, last.line) == line;
+        let replaced = rows.pop_if(|last| last.address == row.address).filter(is_same);
+        row.is_statement |= replaced.is_some_and(|replaced| replaced.is_statement);
+        let is_new = |last: &LineRow| !is_same(last) || row.is_statement && !last.is_statement;
         if rows.last().is_none_or(is_new) || row.line > 0 && is_function(row.address) {
             rows.push(row);
         }
@@ -293,6 +297,24 @@ mod tests {
             [row(0, 1, true), row(4, 1, true), row(8, 2, true), row(8, 3, true), row(12, 3, true), row(16, 1, true)];
         push(&mut rows, Sequence { rows: all.to_vec(), end: 20 }, |address| address == 0);
         assert_eq!(rows, [row(0, 1, true), row(8, 3, true), row(16, 1, true), row(20, 0, false)]);
+    }
+
+    #[test]
+    fn a_line_begins_where_any_of_its_rows_begins_a_statement() {
+        let row = |address, line, is_statement| LineRow { address, file: 0, line, is_statement };
+        let mut rows = Vec::new();
+        // An empty piece of assembly has a row, and the next instruction of its line has one at the same address.
+        let all = [
+            row(0, 1, true),
+            row(4, 2, false),
+            row(8, 2, true),
+            row(12, 3, true),
+            row(12, 3, false),
+            row(16, 3, false),
+        ];
+        push(&mut rows, Sequence { rows: all.to_vec(), end: 20 }, |address| address == 0);
+        let expected = [row(0, 1, true), row(4, 2, false), row(8, 2, true), row(12, 3, true), row(20, 0, false)];
+        assert_eq!(rows, expected);
     }
 
     #[test]
