@@ -93,7 +93,8 @@ impl<'a> Layouts<'a> {
             gimli::DW_TAG_pointer_type => 8,
             _ => self.entries[element].size?,
         };
-        arrays.iter().rev().try_fold(size, |size, &array| size.checked_mul(self.count(array)?))
+        let mut dimensions = arrays.iter().rev().flat_map(|&array| self.dimensions(array));
+        dimensions.try_fold(size, |size, count| size.checked_mul(count?))
     }
 
     /// Returns the alignment of a type in bytes.
@@ -108,10 +109,18 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Returns the number of elements of an array.
+    /// Returns the numbers of elements of an array, one for each dimension, of which an array of C may have several.
+    /// `None` is an unknown number. The list is not empty.
+    fn dimensions(&self, array: Index) -> Vec<Option<u64>> {
+        let ranges = self.entries.children(array, gimli::DW_TAG_subrange_type);
+        let counts: Vec<_> = ranges.map(|range| self.entries[range].count).collect();
+        if counts.is_empty() { vec![None] } else { counts }
+    }
+
+    /// Returns the number of elements of an array. `None` if it has several dimensions.
     fn count(&self, array: Index) -> Option<u64> {
-        let range = self.entries.children(array, gimli::DW_TAG_subrange_type).next()?;
-        self.entries[range].count
+        let &[count] = self.dimensions(array).as_slice() else { return None };
+        count
     }
 
     /// Returns the members of a struct.

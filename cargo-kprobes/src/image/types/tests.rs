@@ -286,6 +286,20 @@ fn a_struct_with_bit_fields_is_opaque() {
 }
 
 #[test]
+fn an_array_of_several_dimensions_has_the_size_of_all_elements() {
+    let contents = with_type(|unit| {
+        let number = unit.add(2, &[b"int\0", &[4, 5]]);
+        let rows = unit.add(14, &[&number]);
+        unit.add(15, &[&[2]]);
+        unit.add(15, &[&[3]]);
+        unit.end();
+        rows
+    });
+    let of = argument_type(&contents);
+    assert_eq!((of.size, &of.shape), (24, &TypeKind::Opaque));
+}
+
+#[test]
 fn a_number_of_no_usual_size_has_no_known_place() {
     for bytes in [9, 15, 17, 255] {
         let contents = returning(b"_RNvC6kernel4wide\0", |unit| unit.add(2, &[b"wide\0", &[bytes, 7]]));
