@@ -174,15 +174,12 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         }
         Err(error) => return Err(error),
     };
-    for path in &options.output {
-        recorded.write(path)?;
-        eprintln!("{}: {recorded}", path.display());
-    }
-    Ok(status)
+    Ok(if recorded.write_all(&options.output) { status } else { ExitCode::FAILURE })
 }
 
-/// Checks that the directory of a file that is written at the end exists.
+/// Checks that a file can be written at the end: that its directory exists, and that it is no directory itself.
 pub fn check_directory(path: &Path) -> Result<()> {
+    ensure!(!path.is_dir(), "{} is a directory", path.display());
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     ensure!(directory.is_none_or(Path::is_dir), "{}: there is no such directory", path.display());
     Ok(())
@@ -282,6 +279,22 @@ impl Recorded {
     /// Returns whether everything that the machine has recorded is here.
     fn is_complete(&self) -> bool {
         self.is_whole && self.missing == 0 && self.damaged == 0
+    }
+
+    /// Writes the recording to each of these files, and says so. Returns false if one cannot be written. The others are
+    /// written nevertheless.
+    fn write_all(&self, paths: &[PathBuf]) -> bool {
+        let mut are_written = true;
+        for path in paths {
+            match self.write(path) {
+                Ok(()) => eprintln!("{}: {self}", path.display()),
+                Err(error) => {
+                    eprintln!("xtask: {error:#}");
+                    are_written = false;
+                }
+            }
+        }
+        are_written
     }
 
     /// Writes the recording, in the form that the name of the file asks for.
@@ -541,6 +554,8 @@ impl TracerRecord {
 
 #[cfg(test)]
 mod tests {
+    use std::{env, process};
+
     use super::*;
 
     #[test]
@@ -568,6 +583,18 @@ mod tests {
         let lists = [&events[..2], &events[..]];
         let [before, now] = lists.map(|events| Settings { events: events.to_vec(), buffer: None });
         assert_eq!(before.added(&now).collect::<Vec<_>>(), ["eprobes:on", "kprobes:in"]);
+    }
+
+    #[test]
+    fn the_other_files_are_written_if_one_cannot_be() {
+        let directory = env::temp_dir().join(format!("kprobes-recorded-{}", process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let other = directory.join("trace.dat");
+        assert!(check_directory(&directory).is_err() && check_directory(&other).is_ok());
+        assert!(!Recorded::default().write_all(&[directory.join("none/trace.dat"), other.clone()]));
+        assert!(fs::read(&other).unwrap().starts_with(&[0x17, 0x08, 0x44]));
+        assert!(Recorded::default().write_all(&[other]));
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
