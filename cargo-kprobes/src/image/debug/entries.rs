@@ -321,14 +321,23 @@ fn merged(mut ranges: Vec<ops::Range<u64>>) -> Vec<ops::Range<u64>> {
     merged
 }
 
-/// Returns the address of a variable at a fixed place. A variable that the linker has left out has the address 0.
+/// Returns the address of a variable at a fixed place. A variable that the linker has left out has the address 0. If
+/// anything but offsets follows the address, the variable is not there: the address may be its value.
 fn address<'a>(dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>, place: Expression<Bytes<'a>>) -> Option<u64> {
-    let address = match place.operations(unit.encoding()).next().ok()?? {
+    let mut operations = place.operations(unit.encoding());
+    let mut address = match operations.next().ok()?? {
         Operation::Address { address } => address,
         Operation::AddressIndex { index } => dwarf.address(unit, index).ok()?,
         _ => return None,
     };
-    (address != 0).then_some(address)
+    if address == 0 {
+        return None;
+    }
+    while let Some(operation) = operations.next().ok()? {
+        let Operation::PlusConstant { value } = operation else { return None };
+        address = address.wrapping_add(value);
+    }
+    Some(address)
 }
 
 /// Returns the addresses of the instructions of an entry.

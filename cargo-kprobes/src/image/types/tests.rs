@@ -43,6 +43,7 @@ const ABBREVIATIONS: &[u8] = &[
     28, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x38, 0x18, 0, 0, // A member whose offset is computed.
     29, 0x0f, 0, 0x49, 0x13, 0, 0, // A pointer.
     30, 0x02, 1, 0x03, 0x08, 0, 0, // A class of C++.
+    31, 0x34, 0, 0x03, 0x08, 0x49, 0x13, 0x02, 0x18, 0, 0, // A local at a place.
     0,
 ];
 
@@ -190,6 +191,21 @@ fn a_local_of_a_block_without_instructions_hides_none() {
     let contents = unit.contents();
     let inner_scope = std::iter::once(0x20..0x30).collect();
     assert_eq!(locals(&contents), [("value", vec![], true), ("other", vec![], true), ("value", inner_scope, true)]);
+}
+
+#[test]
+fn a_local_whose_value_is_an_address_is_no_static() {
+    let mut unit = Unit(vec![0; 11]);
+    let address = 0x1234_u64.to_le_bytes();
+    unit.add(1, &[]);
+    let number = unit.add(2, &[b"u64\0", &[8, 7]]);
+    unit.add(7, &[b"main\0", &START.to_le_bytes(), &0x80_u32.to_le_bytes(), &[1, 0x6d]]);
+    unit.add(31, &[b"STATIC\0", &number, &[9, 0x03], &address]);
+    unit.add(31, &[b"MERGED\0", &number, &[11, 0x03], &address, &[0x23, 8]]);
+    unit.add(31, &[b"value\0", &number, &[10, 0x03], &address, &[0x9f]]);
+    unit.end();
+    unit.end();
+    assert_eq!(locals(&unit.contents()), [("value", vec![], true)]);
 }
 
 /// Returns the contents of a table for a function with an argument and a local of the type that `add` adds.
