@@ -212,13 +212,21 @@ impl Field {
     }
 }
 
-/// Returns the conversions of a `printf` in `text`, with their places.
+/// Returns the conversions of a `printf` in `text`, with their places. `%%` is not a conversion.
 fn conversions(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let ends = |c: char| c.is_ascii_alphabetic() && !matches!(c, 'l' | 'L' | 'h' | 'p');
-    text.match_indices('%').map(move |(at, _)| {
+    let mut second = None;
+    text.match_indices('%').filter_map(move |(at, _)| {
         let rest = &text[at + 1..];
+        if second.take() == Some(at) {
+            return None;
+        }
+        if rest.starts_with('%') {
+            second = Some(at + 1);
+            return None;
+        }
         let length = rest.find(ends).map_or(rest.len(), |end| end + 1);
-        (at, &text[at..at + 1 + length])
+        Some((at, &text[at..at + 1 + length]))
     })
 }
 
@@ -307,6 +315,12 @@ mod tests {
         format.note(&Event { time: 0, lost: None, bytes: &[0; 56] });
         let table = kprobes_symbols::write(0, &Contents::default()).unwrap();
         assert!(format.text(Some(&SymbolTable::parse(&table).unwrap())).starts_with("name: r\n"));
+    }
+
+    #[test]
+    fn a_percent_sign_takes_no_argument() {
+        let found: Vec<_> = conversions("%d%% %pS %%%ps").collect();
+        assert_eq!(found, [(0, "%d"), (5, "%pS"), (11, "%ps")]);
     }
 
     #[test]
