@@ -175,6 +175,8 @@ impl<'a> Layouts<'a> {
                 }
                 (size > 0).then_some(TypeKind::Enumeration { signed, enumerators })
             }
+            // C declares structs without a layout.
+            STRUCT if entries[entry].size.is_none() => None,
             STRUCT => match entries.children(entry, gimli::DW_TAG_variant_part).next() {
                 Some(part) => self.variants(part, pending),
                 None => self.structure(entry, name, size, pending),

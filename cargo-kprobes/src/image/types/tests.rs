@@ -44,6 +44,7 @@ const ABBREVIATIONS: &[u8] = &[
     29, 0x0f, 0, 0x49, 0x13, 0, 0, // A pointer.
     30, 0x02, 1, 0x03, 0x08, 0, 0, // A class of C++.
     31, 0x34, 0, 0x03, 0x08, 0x49, 0x13, 0x02, 0x18, 0, 0, // A local at a place.
+    32, 0x13, 0, 0x03, 0x08, 0x3c, 0x19, 0, 0, // A struct that is only declared.
     0,
 ];
 
@@ -299,6 +300,16 @@ fn a_struct_with_bit_fields_is_opaque() {
         let of = argument_type(&contents);
         assert_eq!((of.name.as_str(), of.size, &of.shape), ("Flags", 4, &TypeKind::Opaque));
     }
+}
+
+#[test]
+fn a_struct_that_is_only_declared_is_opaque() {
+    let contents = with_type(|unit| {
+        let declared = unit.add(32, &[b"file\0"]);
+        unit.add(29, &[&declared])
+    });
+    let TypeKind::Pointer { target, .. } = argument_type(&contents).shape else { panic!("{:?}", contents.types) };
+    assert_eq!((contents.types[target].name.as_str(), &contents.types[target].shape), ("file", &TypeKind::Opaque));
 }
 
 #[test]
