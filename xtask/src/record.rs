@@ -147,8 +147,9 @@ pub fn record(options: &Options) -> Result<ExitCode> {
             None => Some(Settings::of(&mut remote)?),
             Some(_) => None,
         };
-        if let Some(settings) = &settings {
-            settings.check(&options.record_options.event)?;
+        if let Some(Err(error)) = settings.as_ref().map(|settings| settings.check(&options.record_options.event)) {
+            eprintln!("xtask: {error:#}");
+            return Ok(Ending::Refused);
         }
         let mut outcome = recorded.take(&mut remote, path.as_deref(), &options.record_options, program.as_ref());
         if !has_stopped(&outcome) {
