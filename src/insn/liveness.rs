@@ -29,13 +29,13 @@ use core::ops::Range;
 use callers::Callers;
 pub use stack::{changes_task, stack_at_return};
 pub(super) use walk::Shared;
-use walk::{Begin, PATHS_MAX, Walk};
+use walk::{Begin, PATHS_MAX, Walk, is_trap};
 
 use super::classify;
 use super::control::Control;
 use super::encode::branch_target;
 use super::op::Indirect;
-use super::registers::{RegisterAccess, Registers, written_by_vector};
+use super::registers::{RegisterAccess, Registers};
 use super::survey::row::{Row, offset};
 
 /// Why a register is not known to be dead. Addresses are virtual.
@@ -154,7 +154,8 @@ pub fn scratch_at_entry(function: u64, preservers: &ScratchPreservers, read: Rea
 }
 
 /// Returns the registers of [`SCRATCH`] in which the function at these virtual addresses may pass something to its
-/// caller, as outlined functions do: those that it writes anywhere, or all if it makes a call.
+/// caller, as outlined functions do: those that it writes anywhere, or all if it makes a call, or has an instruction of
+/// which nothing is known.
 #[must_use]
 pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
     let mut handed = Registers::NONE;
@@ -163,8 +164,9 @@ pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
         if let Control::Call(_) | Control::Register { kind: Indirect::Call, .. } = Control::after(word, verdict) {
             return SCRATCH;
         }
-        let writes = RegisterAccess::under(verdict, word).writes | written_by_vector(word);
-        handed = handed | writes & SCRATCH;
+        if !is_trap(word, verdict) {
+            handed = handed | RegisterAccess::under(verdict, word).may_leave(word) & SCRATCH;
+        }
     }
     handed
 }

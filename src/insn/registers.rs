@@ -181,6 +181,20 @@ impl RegisterAccess {
         if matches!(self, Self::UNKNOWN) { Registers::ALL } else { writes }
     }
 
+    /// Returns the registers in which the instruction may leave a result: those that it writes, also in part, or not on
+    /// every execution. All registers, if nothing is known about it. `word` is the instruction.
+    ///
+    /// Of system instructions and those on vectors, [`may_write`](Self::may_write) gives some registers that they do
+    /// not write.
+    pub(super) const fn may_leave(self, word: u32) -> Registers {
+        match field(word, 28, 25) {
+            _ if matches!(self, Self::UNKNOWN) => Registers::ALL,
+            0b0111 | 0b1111 => self.writes.with(written_by_vector(word)),
+            0b1010 | 0b1011 => self.writes.with(written_by_system(word)),
+            _ => self.may_write(word),
+        }
+    }
+
     const fn reads(mut self, registers: Registers) -> Self {
         self.reads = self.reads.with(registers);
         self
@@ -269,18 +283,33 @@ const fn system(word: u32) -> RegisterAccess {
 /// Returns the registers that a branch, or an instruction of the group of system instructions, may write, given those
 /// that it does.
 const fn may_write_in_system(word: u32, writes: Registers) -> Registers {
-    /// MRS x0, RNDR and RNDRRS, which change the flags.
-    const RANDOM: [u32; 2] = [0xd53b_2400, 0xd53b_2420];
-    let is_random = word & !0x1f == RANDOM[0] || word & !0x1f == RANDOM[1];
     match field(word, 31, 20) {
         // Barriers.
         0xd50 if word & 0xffff_f01f == 0xd503_301f => writes,
-        0xd53 if !is_random => writes,
+        0xd53 if !is_random(word) => writes,
         // CHKFEAT.
         0xd50 if word == 0xd503_251f => writes.with(Registers::x(16)).with(FLAGS),
         0xd50 | 0xd51 => writes.with(FLAGS),
         0xd52..=0xd5f => writes.with(at(word, 0)).with(FLAGS),
         _ => writes,
+    }
+}
+
+/// Returns whether the word is MRS of RNDR or RNDRRS, which changes the flags (C5.2).
+const fn is_random(word: u32) -> bool {
+    matches!(word & !0x1f, 0xd53b_2400 | 0xd53b_2420)
+}
+
+/// Returns what a system instruction writes besides the registers that [`RegisterAccess`] gives, which it writes in
+/// full (C6.2).
+const fn written_by_system(word: u32) -> Registers {
+    match word {
+        // CHKFEAT.
+        0xd503_251f => Registers::x(16),
+        // CFINV, XAFLAG, AXFLAG.
+        0xd500_401f | 0xd500_403f | 0xd500_405f => FLAGS,
+        _ if is_random(word) => FLAGS,
+        _ => Registers::NONE,
     }
 }
 
@@ -345,7 +374,7 @@ const fn vector(word: u32) -> RegisterAccess {
 /// Returns what an instruction on floating-point numbers or vectors writes besides these, which [`RegisterAccess`] does
 /// not give: the general register of conversions to integers, FMOV, SMOV and UMOV, and the flags of comparisons and
 /// FJCVTZS (C4.1.96). Nothing for other instructions.
-pub(super) const fn written_by_vector(word: u32) -> Registers {
+const fn written_by_vector(word: u32) -> Registers {
     match word {
         // Not SCVTF, UCVTF and FMOV from a general register.
         _ if word & 0x7f20_fc00 == 0x1e20_0000 && !matches!(field(word, 18, 16), 0b010 | 0b011 | 0b111) => {

@@ -85,6 +85,27 @@ fn what_a_function_hands_to_its_caller_is_needed_behind_its_first_instruction() 
 }
 
 #[test]
+fn what_an_instruction_writes_in_part_is_handed_on_too() {
+    let handed = |word| handed(START..at(2), &reader(&[word, RET]));
+    // setf8 w0; rmif x0, #0, #15; cfinv; axflag; mrs x0, rndr
+    for word in [0x3a00_080d, 0xba00_040f, 0xd500_401f, 0xd500_405f, 0xd53b_2400] {
+        assert_eq!(handed(word), Registers::FLAGS, "{word:#010x}");
+    }
+    // ld1 {v0.16b}, [x9], #16
+    assert_eq!(handed(0x4cdf_7120), X9);
+    // chkfeat x16
+    assert_eq!(handed(0xd503_251f), Registers::x(16));
+    // ldapr x9, [x1], #8; st2g x0, [x9], #16; cpyfp [x9]!, [x1]!, x2!; cntb x9; hvc #0
+    for word in [0xd9c0_0829, 0xd9a0_1520, 0x1901_0449, 0x0420_e3e9, HVC] {
+        assert_eq!(handed(word), SCRATCH, "{word:#010x}");
+    }
+    // nop; paciasp; bti c; msr tpidr_el0, x0; dsb sy; fadd d9, d0, d1
+    for word in [NOP, 0xd503_233f, 0xd503_245f, 0xd51b_d040, 0xd503_3f9f, 0x1e61_2809, BRK] {
+        assert_eq!(handed(word), Registers::NONE, "{word:#010x}");
+    }
+}
+
+#[test]
 fn nothing_is_needed_at_the_entry_of_ordinary_functions() {
     assert_eq!(live(&[RET], 0), None);
     assert_eq!(live(&[SET_X9, READ_X9, RET], 0), None);
