@@ -359,10 +359,16 @@ impl Plan {
 
 /// Returns the registers in `frame` as they would be without probes ([`probe::recover`]). They are those of the
 /// interrupted code of the current task.
+///
+/// # Safety
+///
+/// `frame` holds the registers of code that was interrupted on this CPU, in the current task, and that does not go on
+/// before this returns.
 #[must_use]
-pub fn recovered(frame: &TrapFrame) -> TrapFrame {
+pub unsafe fn recovered(frame: &TrapFrame) -> TrapFrame {
     let mut frame = *frame;
-    // SAFETY: `recover` passes only addresses of words that the interrupted code has stored on its stack.
+    // SAFETY: `recover` passes only addresses of words that the interrupted code has stored on its stack, as the caller
+    // guarantees that these are its registers.
     let read = |address| unsafe { nofault::read::<u64>(address) }.ok();
     // SAFETY: the current task is the one that was interrupted on this CPU, so it owns `calls` and runs on this CPU.
     unsafe { probe::recover(&mut frame, &task::current_task().calls, read) };
@@ -376,7 +382,9 @@ fn take(frame: &TrapFrame) {
     let Some(plan) = (unsafe { PLAN.load(Ordering::Acquire).as_ref() }) else { return };
     let cpu = task::current_cpu();
     let begin = fast::counter();
-    if !plan.sample(cpu, begin, &recovered(frame)) {
+    // SAFETY: the interrupt that this handles came in the code whose registers are in `frame`.
+    let recovered = unsafe { recovered(frame) };
+    if !plan.sample(cpu, begin, &recovered) {
         // The timer stays disarmed, and the counters paused.
         return;
     }

@@ -75,7 +75,8 @@ fn sample(frame: &mut TrapFrame) {
     for (place, address) in backtrace.iter_mut().zip(backtrace::of_frame(frame).addresses()) {
         *place = address;
     }
-    let recovered = sampling::recovered(frame);
+    // SAFETY: the frame is that of the exception that this is called in.
+    let recovered = unsafe { sampling::recovered(frame) };
     let preserved: [u64; 10] = array::from_fn(|number| recovered.x[19 + number]);
     let mut samples = SAMPLES.lock();
     let before = *samples.before.get_or_insert(preserved);
