@@ -91,7 +91,8 @@ extern "C" fn task_main() -> ! {
     if let Some(body) = body {
         body();
     }
-    exit()
+    // SAFETY: the body has returned, and no other function of the task owns a value.
+    unsafe { exit() }
 }
 
 /// Lets other ready tasks run before the current task goes on.
@@ -104,8 +105,13 @@ pub fn sleep(duration: Duration) {
     scheduler::sleep_until(time::counter().saturating_add(time::ticks(duration)));
 }
 
-/// Ends the current task. The values that its functions own are not dropped.
-pub fn exit() -> ! {
+/// Ends the current task, and frees its stack. The values that its functions own are not dropped.
+///
+/// # Safety
+///
+/// No function of the task owns a value on the stack that has to be dropped before its memory is used again: that is
+/// [pinned](core::pin), or that a function lends to others until it returns.
+pub unsafe fn exit() -> ! {
     let mask = scheduler::mask_to_switch();
     let task = current_task();
     emit!(SchedProcessExit { comm: task.short_name(), pid: task.id() as i32, prio: PRIORITY });
