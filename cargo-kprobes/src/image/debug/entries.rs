@@ -361,7 +361,7 @@ fn read_entry<'a>(
 ) -> gimli::Result<DebugEntry<'a>> {
     let mut read = DebugEntry { tag: Some(entry.tag()), parent, ..DebugEntry::default() };
     let refers = |value: AttributeValue<Bytes<'a>>| match value {
-        AttributeValue::UnitRef(offset) => Some(unit.header.offset().0 + offset.0),
+        AttributeValue::UnitRef(offset) => unit.header.offset().0.checked_add(offset.0),
         AttributeValue::DebugInfoRef(offset) => Some(offset.0),
         _ => None,
     };

@@ -45,6 +45,7 @@ const ABBREVIATIONS: &[u8] = &[
     30, 0x02, 1, 0x03, 0x08, 0, 0, // A class of C++.
     31, 0x34, 0, 0x03, 0x08, 0x49, 0x13, 0x02, 0x18, 0, 0, // A local at a place.
     32, 0x13, 0, 0x03, 0x08, 0x3c, 0x19, 0, 0, // A struct that is only declared.
+    33, 0x16, 0, 0x49, 0x14, 0, 0, // A typedef of a type, by an offset of 8 bytes.
     0,
 ];
 
@@ -69,20 +70,30 @@ impl Unit {
         (self.0.len() as u32).to_le_bytes()
     }
 
-    /// Returns what the table has of a function at `START`.
-    fn contents(self) -> Contents {
+    /// Returns the bytes of the unit, with their header.
+    fn finish(self) -> Vec<u8> {
         let mut bytes = self.0;
         let header = [&(bytes.len() as u32 - 4).to_le_bytes()[..], &[4, 0, 0, 0, 0, 0, 8]].concat();
         bytes[..11].copy_from_slice(&header);
-        let (info, nothing): (&'static [u8], &'static [u8]) = (bytes.leak(), &[]);
-        let section = |name: &str| match name {
-            ".debug_info" => info,
-            ".debug_abbrev" => ABBREVIATIONS,
-            _ => nothing,
-        };
-        let entries = Entries::read(&load(section), &mut Files::default()).unwrap();
-        super::functions(&entries, &|start| (start == START).then_some(START..START + 0x80), &BTreeSet::new())
+        bytes
     }
+
+    /// Returns what the table has of a function at `START`.
+    fn contents(self) -> Contents {
+        contents_of(self.finish())
+    }
+}
+
+/// Returns what the table has of a function at `START`, which is in these units.
+fn contents_of(units: Vec<u8>) -> Contents {
+    let (info, nothing): (&'static [u8], &'static [u8]) = (units.leak(), &[]);
+    let section = |name: &str| match name {
+        ".debug_info" => info,
+        ".debug_abbrev" => ABBREVIATIONS,
+        _ => nothing,
+    };
+    let entries = Entries::read(&load(section), &mut Files::default()).unwrap();
+    super::functions(&entries, &|start| (start == START).then_some(START..START + 0x80), &BTreeSet::new())
 }
 
 /// A function with a copy of `kernel::step`, in that one of `core::read`, and in that one of `kernel::last`.
@@ -211,6 +222,11 @@ fn a_local_whose_value_is_an_address_is_no_static() {
 
 /// Returns the contents of a table for a function with an argument and a local of the type that `add` adds.
 fn with_type(add: impl FnOnce(&mut Unit) -> [u8; 4]) -> Contents {
+    unit_with_type(add).contents()
+}
+
+/// Returns a unit with a function with an argument and a local of the type that `add` adds.
+fn unit_with_type(add: impl FnOnce(&mut Unit) -> [u8; 4]) -> Unit {
     let mut unit = Unit(vec![0; 11]);
     unit.add(1, &[]);
     let of = add(&mut unit);
@@ -219,7 +235,7 @@ fn with_type(add: impl FnOnce(&mut Unit) -> [u8; 4]) -> Contents {
     unit.add(6, &[b"local\0", &of]);
     unit.end();
     unit.end();
-    unit.contents()
+    unit
 }
 
 /// Returns the type of the argument of the only function.
@@ -285,6 +301,19 @@ fn a_type_that_is_not_found_is_unknown() {
         assert_eq!((of.name.as_str(), &of.shape), unknown);
         assert_eq!(place, ValuePlace::Unknown(Unknown::Layout));
     }
+}
+
+#[test]
+fn an_offset_that_wraps_refers_to_nothing() {
+    let mut first = Unit(vec![0; 11]);
+    first.add(1, &[]);
+    let number = first.add(2, &[b"u64\0", &[8, 7]]);
+    first.end();
+    let mut units = first.finish();
+    // Counted from the second unit, it wraps to the type in the first.
+    let offset = u64::from(u32::from_le_bytes(number)).wrapping_sub(units.len() as u64);
+    units.extend(unit_with_type(|unit| unit.add(33, &[&offset.to_le_bytes()])).finish());
+    assert_eq!(argument_type(&contents_of(units)).name, "unknown type");
 }
 
 #[test]
