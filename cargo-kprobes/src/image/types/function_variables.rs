@@ -141,7 +141,7 @@ impl FunctionVariables<'_> {
         // Every byte is in a part, so that a part that is lost is not taken for zeros.
         let mut at = 0;
         let mut found: Vec<ValuePart> = Vec::new();
-        let length = parts.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+        let length = parts.iter().fold(0_u64, |length, &(_, bytes)| length.saturating_add(bytes));
         let rest = (Piece::Lost, size.saturating_sub(length));
         for (piece, bytes) in parts.iter().copied().chain([rest]).filter(|&(_, bytes)| bytes > 0) {
             match (self.source(piece), found.last_mut()) {
@@ -253,6 +253,7 @@ mod tests {
         assert_eq!(place(&[(Piece::Register(3), 4), (Piece::Lost, 4), (Piece::Register(4), 8)], 16), form);
         assert_eq!(place(&[(Piece::Register(3), 0)], 16), form, "it does not fit");
         assert_eq!(place(&[(Piece::FrameAddress(8), 8), (Piece::Register(3), 8)], 16), form);
+        assert_eq!(place(&[(Piece::Lost, u64::MAX / 8); 9], 16), form, "their sum is no number of 64 bits");
     }
 
     #[test]
