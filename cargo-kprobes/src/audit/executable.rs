@@ -82,10 +82,11 @@ impl Executable {
             let SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
             let data = section.data().context("a section is truncated")?;
             if sh_flags.contains(elf::SHF_ALLOC) && !data.is_empty() {
-                sections.insert(section.address(), data.to_vec());
+                let end = section.address().checked_add(section.size());
+                let range = section.address()..end.context("a section extends past the last address")?;
+                sections.insert(range.start, data.to_vec());
                 if sh_flags.contains(elf::SHF_EXECINSTR) {
-                    let end = section.address().checked_add(section.size());
-                    executable.push(section.address()..end.context("a section extends past the last address")?);
+                    executable.push(range);
                 }
             }
         }

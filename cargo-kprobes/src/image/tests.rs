@@ -293,12 +293,14 @@ fn a_function_ends_with_its_section_at_the_latest() {
         let function = executable.function(START + 0x50).expect("a function");
         assert_eq!((function.name(), function.range.clone()), ("memcpy", START + 0x50..START + 0x80));
     }
-    // The address of the first section, at 16 in its header, which is the second of five.
-    let mut program = elf.elf();
-    let header = program.len() - 4 * 64;
-    program[header + 16..][..8].copy_from_slice(&(u64::MAX - 8).to_le_bytes());
-    let error = Executable::parse(&program).unwrap_err().to_string();
-    assert_eq!(error, "a section extends past the last address");
+    // The address of code or data is at 16 in its header, the second or the third of five.
+    for after in [4, 3] {
+        let mut program = elf.elf();
+        let header = program.len() - after * 64;
+        program[header + 16..][..8].copy_from_slice(&(u64::MAX - 6).to_le_bytes());
+        let error = Executable::parse(&program).unwrap_err().to_string();
+        assert_eq!(error, "a section extends past the last address");
+    }
 }
 
 #[test]
