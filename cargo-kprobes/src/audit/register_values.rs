@@ -57,7 +57,7 @@ impl Value {
     /// Returns the value plus `bytes`.
     fn plus(self, bytes: i64) -> Self {
         match self {
-            Self::Stack(offset) => Self::Stack(offset + bytes),
+            Self::Stack(offset) => offset.checked_add(bytes).map_or(Self::Unknown, Self::Stack),
             Self::Constant(value) => Self::Constant(value.wrapping_add_signed(bytes)),
             value if bytes == 0 => value,
             _ => Self::Unknown,
@@ -81,7 +81,7 @@ impl RegisterValues {
     /// Returns how many bytes of stack are in use since the entry. `None` if this is unknown.
     pub fn depth(&self) -> Option<i64> {
         match self.get(SP) {
-            Value::Stack(offset) => Some(-offset),
+            Value::Stack(offset) => offset.checked_neg(),
             _ => None,
         }
     }
@@ -142,7 +142,10 @@ impl RegisterValues {
             _ => match Instruction::decode(word)? {
                 Instruction::AddImmediate { rd, rn, addend } => (rd, self.get(rn).plus(addend), true),
                 Instruction::Align { rd, rn, alignment } => match self.get(rn) {
-                    Value::Stack(offset) if rn != SP => (rd, Value::Stack(offset - (alignment as i64 - 1)), true),
+                    Value::Stack(offset) if rn != SP => {
+                        let lowest = offset.checked_sub_unsigned(alignment - 1);
+                        (rd, lowest.map_or(Value::Unknown, Value::Stack), true)
+                    }
                     _ => return None,
                 },
                 Instruction::Binary { how: Binary::Or, rd, rn: ZERO, rm, shift: Shift::Left(0) } => {

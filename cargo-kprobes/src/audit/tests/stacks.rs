@@ -149,6 +149,10 @@ fn what_sets_the_stack_pointer_otherwise_is_declared() {
         let found = audit(&executable, ROOT);
         assert_eq!(found, ["root: makes the stack pointer unknown before 0x8 (root+0x8): declare it in [frames]"]);
     }
+    // sub x9, sp, #256; and sp, x9, #1 << 63: up to 2^63 - 1 more.
+    let executable = Executable::of(&[("root", 0, &[PUSH, 0xd104_03e9, 0x9241_013f, RET])]);
+    let found = audit(&executable, ROOT);
+    assert_eq!(found, ["root: makes the stack pointer unknown before 0xc (root+0xc): declare it in [frames]"]);
     let frames = "[frames]\nroot = { bytes = 512, reason = \"test\" }\n";
     let root = [PUSH, 0x9100_013f, call(0x100 - 8), RET];
     assert_eq!(deepest(&[("root", 0, &root), ("callee", 0x100, &[DOWN, UP, RET])], frames), 576);
