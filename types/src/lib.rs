@@ -39,8 +39,9 @@
 //! | 13 | variables |
 //! | 14 | functions that are inlined; each is identified by its offset |
 //!
-//! In records and places, a number is in unsigned LEB128 (DWARF 4, section 7.6): seven bits a byte, the lowest first.
-//! The writer gives the lowest numbers to the names and places that are used most.
+//! Records of functions do not overlap, nor do those of types. In records and places, a number is in unsigned LEB128
+//! (DWARF 4, section 7.6): seven bits a byte, the lowest first. The writer gives the lowest numbers to the names and
+//! places that are used most.
 //!
 //! | record | consists of |
 //! |---|---|

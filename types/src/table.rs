@@ -87,6 +87,16 @@ impl Type<'_> {
     pub fn is_byte(&self) -> bool {
         self.size == 1 && matches!(self.kind, TypeKind::Integer { .. })
     }
+
+    /// Returns the number of members, variants or enumerators of the type.
+    fn items(&self) -> usize {
+        match &self.kind {
+            TypeKind::Struct { members, .. } => members.count,
+            TypeKind::Variants { variants, .. } => variants.count,
+            TypeKind::Enumeration { enumerators, .. } => enumerators.count,
+            _ => 0,
+        }
+    }
 }
 
 /// A member of a struct.
@@ -315,14 +325,21 @@ impl<'a> Types<'a> {
         let is_in_memory = |items: &[[u32; 2]]| {
             items.last().is_none_or(|[offset, _]| self.shared.base.checked_add(u32::from_le(*offset).into()).is_some())
         };
+        // Each item takes a byte at least, so records that do not overlap have no more items than bytes. So the time of
+        // the check is proportional to their length.
+        let mut budget = self.type_records.len();
         for number in 0..self.shared.types.len() {
-            self.get(TypeId(number as u32)).ok_or(part("a type"))?;
+            let of = self.get(TypeId(number as u32)).ok_or(part("a type"))?;
+            budget = budget.checked_sub(of.items()).ok_or(part("a type"))?;
         }
         if !self.functions.is_sorted_by(is_before) || !is_in_memory(self.functions) {
             return Err(part("the order of its functions"));
         }
+        let mut budget = self.function_records.len();
         for function in self.functions {
-            self.record(function).and_then(|function| function.returned()).ok_or(part("a function"))?;
+            let function = self.record(function).filter(|function| function.returned().is_some());
+            let left = function.and_then(|function| budget.checked_sub(function.count));
+            budget = left.ok_or(part("a function"))?;
         }
         let is_known = |[_, of]: &[u32; 2]| self.shared.id(u32::from_le(*of)).is_some();
         let are_ordered = self.vtables.is_sorted_by(is_before) && is_in_memory(self.vtables);

@@ -422,6 +422,38 @@ fn read_all(types: &Types<'_>) {
 }
 
 #[test]
+fn records_that_share_their_lists_are_refused() {
+    let enumerators = (0..100).map(|value| ("Some".to_string(), value)).collect();
+    let list = of("List", 1, TypeKind::Enumeration { signed: false, enumerators });
+    let units = (1..10).map(|_| of("()", 0, TypeKind::Unit));
+    let argument = write::Argument { name: "one".to_string(), of: 1, place: ValuePlace::Nothing };
+    let function = |number: u64| Function {
+        address: BASE + 4 * number,
+        declaration: None,
+        arguments: vec![argument.clone(); if number == 0 { 100 } else { 0 }],
+        returned: argument.clone(),
+        variables: vec![],
+        copies: vec![],
+    };
+    let functions = (0..10).map(function).collect();
+    let contents = Contents { functions, types: once(list).chain(units).collect(), ..Contents::default() };
+    let table = write::write(BASE, &contents).unwrap();
+    assert!(Types::parse(Aligned::new(&table).bytes()).is_ok());
+    // The offset of a record is the last word of each item of a part. All become that of the first record.
+    let error = |part: usize, words: usize| {
+        let mut table = table.clone();
+        let entry = 4 * crate::HEADER_WORDS + 12 * part;
+        let word = |at: usize| u32::from_le_bytes(table[at..][..4].try_into().unwrap()) as usize;
+        let (start, length) = (word(entry + 4), word(entry + 8));
+        table[start..][..length].chunks_mut(4 * words).for_each(|item| item[4 * (words - 1)..].fill(0));
+        seal(&mut table);
+        Types::parse(Aligned::new(&table).bytes()).unwrap_err()
+    };
+    assert_eq!(error(2, 1), TypesError::Defect(Defect::Inconsistent { part: "a type" }));
+    assert_eq!(error(0, 2), TypesError::Defect(Defect::Inconsistent { part: "a function" }));
+}
+
+#[test]
 fn no_bytes_make_the_reader_panic() {
     let table = write::write(BASE, &contents()).unwrap();
     let mut accepted = 0;
