@@ -127,10 +127,11 @@ mod kernel {
     unsafe impl GlobalAlloc for Heap {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             static USED: AtomicUsize = AtomicUsize::new(0);
-            let start = |used: usize| used.next_multiple_of(layout.align());
+            let memory = (&raw const MEMORY.0).cast::<u8>().cast_mut();
+            let start = |used: usize| (memory.addr() + used).next_multiple_of(layout.align()) - memory.addr();
             let fits = |used: usize| Some(start(used) + layout.size()).filter(|&end| end <= HEAP_SIZE);
             match USED.try_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-                Ok(used) => (&raw const MEMORY.0).cast::<u8>().cast_mut().wrapping_add(start(used)),
+                Ok(used) => memory.wrapping_add(start(used)),
                 Err(_) => core::ptr::null_mut(),
             }
         }

@@ -96,8 +96,8 @@ fn add_test(context: &BuildContext<'_, '_>) -> Result<(), String> {
             (File::Source, "unsafe impl Platform for Minimal {", &platform),
             (
                 File::Source,
-                "Ok(used) => (&raw",
-                "Ok(used) => { LIVE.fetch_add(layout.size(), Ordering::Relaxed); (&raw",
+                "Ok(used) => memory",
+                "Ok(used) => { LIVE.fetch_add(layout.size(), Ordering::Relaxed); memory",
             ),
             (File::Source, ".wrapping_add(start(used)),", ".wrapping_add(start(used)) }"),
             (File::Source, "unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}", DEALLOC),
