@@ -481,22 +481,27 @@ impl Settings {
         Ok(())
     }
 
-    /// Replaces a histogram by `other`. Returns whether the event has that histogram.
+    /// Replaces a histogram by `other`. Returns whether the event has that histogram. Several triggers of an event may
+    /// share it, with different filters.
     pub(crate) fn replace_histogram(
         &mut self,
         histogram: &Arc<Histogram>,
         other: &Arc<Histogram>,
     ) -> Result<bool, OutOfMemory> {
-        let is_meant =
-            |trigger: &&mut Arc<Trigger>| trigger.shared_histogram().is_some_and(|own| Arc::ptr_eq(own, histogram));
-        let Some(trigger) = self.triggers.iter_mut().find(is_meant) else { return Ok(false) };
-        // Hits may still count in the old histogram until the plan with the new one is in effect. So the trigger is
-        // replaced, too.
-        let (action, filter) = (Action::Histogram(other.clone()), trigger.filter.try_clone()?);
-        let (limit, name) = (trigger.limit, trigger.name.try_clone()?);
-        let (taken, pause) = (AtomicU64::new(0), Pause::new(&self.orders, trigger.is_paused()));
-        *trigger = Arc::try_new(Trigger { action, filter, limit, taken, pause, name })?;
-        Ok(true)
+        let mut is_any = false;
+        for trigger in &mut self.triggers {
+            if trigger.shared_histogram().is_none_or(|own| !Arc::ptr_eq(own, histogram)) {
+                continue;
+            }
+            // Hits may still count in the old histogram until the plan with the new one is in effect. So the trigger is
+            // replaced, too.
+            let (action, filter) = (Action::Histogram(other.clone()), trigger.filter.try_clone()?);
+            let (limit, name) = (trigger.limit, trigger.name.try_clone()?);
+            let (taken, pause) = (AtomicU64::new(0), Pause::new(&self.orders, trigger.is_paused()));
+            *trigger = Arc::try_new(Trigger { action, filter, limit, taken, pause, name })?;
+            is_any = true;
+        }
+        Ok(is_any)
     }
 }
 

@@ -810,3 +810,21 @@ fn a_histogram_with_a_name_is_shared() {
     pair.trigger("second", "hist:name=linked:keys=x:a=y:clear").unwrap();
     assert_eq!(pair.entries("first").len(), 1);
 }
+
+/// Two triggers of one event may share a histogram, too, if their filters differ.
+#[test]
+fn a_shared_histogram_is_cleared_for_all_triggers_of_an_event() {
+    let mut pair = pair();
+    let trigger = "hist:name=both:keys=x";
+    pair.trigger("first", &format!("{trigger} if y == 1")).unwrap();
+    pair.trigger("first", &format!("{trigger} if y == 2")).unwrap();
+    let both = |pair: &Controlled| {
+        (1..3).for_each(|y| pair.hit("first", 0, 0, [3, y]));
+        pair.entries("first")
+    };
+    let counted = ["{ x:          3 } hitcount:          2"; 2];
+    assert_eq!(both(&pair), counted);
+    pair.trigger("first", &format!("{trigger}:clear if y == 2")).unwrap();
+    assert_eq!(pair.entries("first"), [""; 0]);
+    assert_eq!(both(&pair), counted);
+}
