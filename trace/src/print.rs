@@ -469,6 +469,16 @@ impl Value<'_> {
     }
 }
 
+/// A sink that counts bytes.
+struct Length(usize);
+
+impl Write for Length {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
+    }
+}
+
 /// A conversion, without its `%`.
 struct Conversion<'a> {
     is_left: bool,
@@ -524,7 +534,11 @@ impl<'a> Conversion<'a> {
             Value::Bytes(bytes) if self.letter == 's' => return Ok(self.write_bytes(out, bytes)?),
             Value::Quoted(text) if self.letter == 's' => return Ok(self.write_bytes(out, text.as_bytes())?),
             Value::Names { value, separator, names } if self.letter == 's' => {
-                return Reader { rest: names, ..*reader }.write_names(out, value, separator);
+                let write = |out: &mut dyn Write| Reader { rest: names, ..*reader }.write_names(out, value, separator);
+                let mut length = Length(0);
+                write(&mut length)?;
+                // The names are understood, so only the output can fail.
+                return Ok(self.pad(out, length.0, |out| write(out).map_err(|_| fmt::Error))?);
             }
             _ => return Err(Stop::Text),
         };

@@ -146,6 +146,11 @@ fn values_have_names() {
         (SYMBOLIC, 0, "zero"),
         (SYMBOLIC, 3, "three"),
         (SYMBOLIC, 17, "0x11"),
+        (
+            r#""[%6s] [%-6s]", __print_symbolic(REC->state, { 3, "three" }), __print_flags(REC->state, "|", { 1, "S" }, { 2, "D" })"#,
+            3,
+            "[ three] [S|D   ]",
+        ),
         (r#""%s%s", REC->state ? "some" : "none", """#, 1, "some"),
     ]) {
         assert_eq!(printed(print, 0, state).as_deref(), Some(text), "{print} of {state:#x}");
