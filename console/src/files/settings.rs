@@ -243,21 +243,34 @@ pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> R
     Ok(writeln!(out, "{:0lower$x}", mask as u32)?)
 }
 
-/// Sets the recorded CPUs from a mask in Linux's format: hexadecimal, with commas between groups of digits.
+/// Returns the mask in `text`, in Linux's format: a group of up to eight hexadecimal digits for each 32 CPUs, with
+/// commas or white space between the groups.
+fn mask(text: &str, all: u64) -> Result<u64, Errno> {
+    const DIGITS: usize = 8;
+    let most = if all > u64::from(u32::MAX) { 2 } else { 1 };
+    let (mut mask, mut groups) = (0_u64, 0);
+    let is_between = |character: char| character == ',' || character.is_ascii_whitespace();
+    for group in text.split(is_between).filter(|group| !group.is_empty()) {
+        if !group.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(Errno::Invalid);
+        }
+        groups += 1;
+        if groups > most || group.len() > DIGITS {
+            return Err(Errno::Overflow);
+        }
+        mask = mask << 32 | u64::from_str_radix(group, 16).map_err(|_| Errno::Invalid)?;
+    }
+    match mask & !all {
+        _ if groups == 0 => Err(Errno::Invalid),
+        0 => Ok(mask),
+        _ => Err(Errno::Overflow),
+    }
+}
+
+/// Sets the recorded CPUs.
 pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let all = all_cpus(session);
-    let mut mask = 0_u64;
-    let text = text.trim_ascii();
-    for digit in text.bytes().filter(|&byte| byte != b',') {
-        let digit = char::from(digit).to_digit(16).ok_or(Errno::Invalid)?;
-        mask = mask.checked_mul(16).ok_or(Errno::Overflow)? | u64::from(digit);
-    }
-    if !text.ends_with(|last: char| last.is_ascii_hexdigit()) {
-        return Err(Errno::Invalid);
-    }
-    if mask & !all != 0 {
-        return Err(Errno::Overflow);
-    }
+    let mask = mask(text, all)?;
     let cpus = (mask != all).then_some(mask);
     let before = session.events.recorded_cpus();
     let restrict = |session: &mut Session, cpus| {
@@ -275,4 +288,34 @@ pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Resul
         // This fails only for lack of memory, and there was memory for this setting before.
         let _ = restrict(session, before);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_has_a_group_of_digits_for_each_32_cpus() {
+        for (text, cpus, expected) in [
+            ("f\n", 4, Ok(0xf)),
+            ("0000000A", 4, Ok(0xa)),
+            (" 3,\n", 4, Ok(3)),
+            ("ffffffff", 32, Ok(0xffff_ffff)),
+            ("1,0", 33, Ok(0x1_0000_0000)),
+            ("ff 1", 40, Ok(0xff_0000_0001)),
+            ("ffffffff,ffffffff", 64, Ok(u64::MAX)),
+            // These are no lists of CPUs.
+            ("0,2", 4, Err(Errno::Overflow)),
+            ("0,f", 32, Err(Errno::Overflow)),
+            ("0,0,f", 64, Err(Errno::Overflow)),
+            ("00000000f", 64, Err(Errno::Overflow)),
+            ("10", 4, Err(Errno::Overflow)),
+            ("0x3", 4, Err(Errno::Invalid)),
+            ("+1", 4, Err(Errno::Invalid)),
+            (",", 4, Err(Errno::Invalid)),
+            ("\n", 4, Err(Errno::Invalid)),
+        ] {
+            assert_eq!(mask(text, u64::MAX >> (64 - cpus)), expected, "{text}");
+        }
+    }
 }
