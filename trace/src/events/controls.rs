@@ -53,7 +53,7 @@ pub(super) struct Controls {
     /// The settings of all events that were ever enabled or got a filter or triggers.
     of_events: Vec<EventSettings>,
     pub(super) services: Services,
-    /// Whether all events are disarmed, whatever their settings are.
+    /// Whether the probes of all defined events are disarmed, whatever the settings of the events are.
     disarmed: bool,
     /// The restriction that applies to all events.
     restriction: Restriction,

@@ -98,7 +98,8 @@ impl<P: RegisteredProbe> Events<P> {
             let dependents = self.armed_dependents(event, &all)?;
             let (recorder, address) = (event.recorder(), event.address());
             let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents)?;
-            let is_exempt = event.is_static() || event.is_of_commands();
+            let is_exempt =
+                event.is_static() || event.is_of_commands() || event.is_synthetic() || event.is_on_synthetic();
             let is_to_be_armed = of_event.settings.is_armed() && (!self.controls.disarmed || is_exempt);
             // The snippet of a disarmed event is made when the event is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };

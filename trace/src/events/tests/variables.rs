@@ -828,3 +828,17 @@ fn a_shared_histogram_is_cleared_for_all_triggers_of_an_event() {
     assert_eq!(pair.entries("first"), [""; 0]);
     assert_eq!(both(&pair), counted);
 }
+
+/// `kprobes/enabled` is about probes. A static event, which it does not affect, may lead to a synthetic one.
+#[test]
+fn a_synthetic_event_is_recorded_while_probes_are_disarmed() {
+    let mut pair = pair();
+    pair.synthetic("sent u64 a");
+    pair.define("e:on synthetic/sent a=$a:u8");
+    pair.trigger("first", "hist:keys=common_pid:v=y:onchange($v).trace(sent,$v)").unwrap();
+    pair.enable("synthetic", "sent");
+    pair.enable("eprobes", "on");
+    pair.events.set_may_be_armed(false).unwrap();
+    pair.hit("first", 0, 0, [0, 5]);
+    assert_eq!(pair.lines(), ["sent: a=5", "on: (synthetic.sent) a=5"]);
+}
