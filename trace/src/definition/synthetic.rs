@@ -154,7 +154,7 @@ fn define(line: &str, definition: &str, exists: &dyn Fn(&str) -> bool) -> Result
     if first.split_ascii_whitespace().nth(2).is_none() {
         return Err(command);
     }
-    let (name, fields) = definition.split_once([' ', '\t']).ok_or(command)?;
+    let (name, fields) = definition.split_once([' ', '\t']).filter(|(name, _)| !name.is_empty()).ok_or(command)?;
     if !is_name(name) {
         return Err(error(line, Problem::Name, name));
     }
@@ -276,6 +276,7 @@ mod tests {
         let refused = |line| parse_dynamic(line, &|_| false).unwrap_err();
         assert_eq!(refused("s:junk/myevent char str["), Error { problem: Problem::Group, column: 0 });
         assert_eq!(refused("s:synthetic/myevent char str["), Error { problem: Problem::Array, column: 25 });
+        assert_eq!(refused("s:synthetic/ char str int v"), Error { problem: Problem::Command, column: 0 });
     }
 
     #[test]
