@@ -543,9 +543,23 @@ impl<'a> Conversion<'a> {
             _ => return Err(Stop::Text),
         };
         match (self.letter, self.of_pointer) {
-            ('p', Some('S')) => write_offset(out, number, symbols)?,
-            ('p', Some('s')) => write_name(out, number, symbols)?,
-            ('p', _) => write!(out, "{number:016x}")?,
+            ('p', Some(letter @ ('s' | 'S'))) => {
+                let write = |out: &mut dyn Write| match letter {
+                    'S' => write_offset(out, number, symbols),
+                    _ => write_name(out, number, symbols),
+                };
+                let mut length = Length(0);
+                write(&mut length)?;
+                self.pad(out, length.0, write)?;
+            }
+            ('p', _) => {
+                // Without a width, an address has all its digits.
+                let (width, has_zeros) = match self.width {
+                    0 => (16, !self.is_left),
+                    width => (width, self.has_zeros),
+                };
+                Self { width, has_zeros, length: "l", letter: 'x', ..*self }.write_number(out, number)?;
+            }
             ('c', _) => self.pad(out, 1, |out| out.write_char(char::from(number as u8)))?,
             _ => self.write_number(out, number)?,
         }

@@ -67,6 +67,10 @@ fn conversions_are_those_of_printf() {
         (r#""%ld %lu %lld %zu", REC->state, REC->state, (long long)REC->state, REC->state"#, "3 3 3 3"),
         (r#""[%s] [%5s] [%-5s] %% %c", REC->name, REC->name, __get_str(text), 65"#, "[ab] [   ab] [xyz  ] % A"),
         (r#""%pS %ps %p", (void *)REC->address, REC->address, REC->address"#, "one+0x4/0x100 one 0000000000001004"),
+        (
+            r#""[%15pS] [%-5ps] [%6px] [%-6p] [%08p] [%#px]", REC->address, REC->address, REC->address, REC->address, REC->address, REC->address"#,
+            "[  one+0x4/0x100] [one  ] [  1004] [1004  ] [00001004] [0x00000000001004]",
+        ),
         (r#""\"%d\"\n", 1"#, "\"1\"\n"),
         (r#""nothing""#, "nothing"),
     ]) {
