@@ -385,15 +385,15 @@ impl<'a> Parser<'a> {
         if operator == Operator::Divide && other.constant == Some(0) {
             return Err(self.error(Problem::DivisionByZero, right.text));
         }
-        if let (Some(one), Some(other)) = (one.constant, other.constant) {
-            return Ok(Value::constant(operator.apply(one, other))?);
-        }
         for operand in [&one, &other] {
             if let (Form::Reference, Content::Number(ops)) = (operand.form, &operand.content)
                 && let [Op::Reference(number)] = ops[..]
             {
                 self.references[usize::from(number)].once = true;
             }
+        }
+        if let (Some(one), Some(other)) = (one.constant, other.constant) {
+            return Ok(Value::constant(operator.apply(one, other))?);
         }
         let (kind, is_in_microseconds) = (one.kind.try_clone()?, one.is_in_microseconds);
         let name = fallible::format(format_args!("{}{}{}", AsOperand(&one), operator.sign(), AsOperand(&other)))?;
@@ -438,10 +438,7 @@ impl<'a> Parser<'a> {
         let number = self.refer(histogram, variable)?;
         let meant = &histogram.definition().variables[variable].value;
         let content = match meant.content {
-            Content::Number(_) => Content::Number(fallible::collect([match meant.constant {
-                Some(constant) => Op::Constant(constant),
-                None => Op::Reference(number),
-            }])?),
+            Content::Number(_) => Content::Number(fallible::collect([Op::Reference(number)])?),
             _ => Content::Copy(number),
         };
         let name = match qualified {

@@ -339,6 +339,19 @@ fn a_full_shared_table_counts_its_keys_on_every_cpu() {
     assert_eq!((reading.entries.len(), hits, reading.dropped), (129, 131, 0));
 }
 
+/// A variable in an expression is read once even if it is the same number at every hit.
+#[test]
+fn a_number_that_another_trigger_sets_is_read_once() {
+    for expression in ["$five+y", "y/$five", "$five+1"] {
+        let mut pair = pair();
+        pair.trigger("first", "hist:keys=x:five=5").unwrap();
+        pair.trigger("second", &format!("hist:keys=x:sum={expression}")).unwrap();
+        pair.hit("first", 0, 0, [3, 0]);
+        (0..2).for_each(|_| pair.hit("second", 0, 0, [3, 0]));
+        assert_eq!(pair.entries("second"), ["{ x:          3 } hitcount:          1"], "{expression}");
+    }
+}
+
 /// Texts of different widths can be equal keys. A longer key finds the variables of a key with fewer parts by its first
 /// parts.
 #[test]
