@@ -381,6 +381,22 @@ test!(
 );
 
 test!(
+    depends(cpus, core, entry),
+    fn a_watchpoint_that_was_given_up_interrupts_each_cpu_at_most_once_more() {
+        let (given_up, _other) = (watch(word(0), 8, All), watch(word(8), 8, All));
+        // SAFETY: the word belongs to this test (see `Words`).
+        unsafe { watch_strange(word(0)) };
+        assert!(given_up.given_up_at().is_some());
+        on_all_cpus(|_| {
+            // SAFETY: no CPU stores to the word.
+            unsafe { watch_load(word(0)) };
+        });
+        // The other watchpoint, and MDSCR_EL1.MDE.
+        assert_eq!(enabled(), 2 * smp::running().count() as u64);
+    }
+);
+
+test!(
     depends(core, entry),
     fn a_sequence_that_a_breakpoint_must_end_ends_the_watchpoint() {
         let functions: [(usize, unsafe extern "C" fn(*mut u64)); 2] =

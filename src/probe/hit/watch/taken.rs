@@ -108,8 +108,8 @@ pub(crate) fn exception(frame: &mut TrapFrame, class: u64, esr: u64, far: u64) -
 /// Handles an access to watched memory, which has not been executed.
 #[inline(always)]
 fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
-    // Another CPU has given up the watchpoints.
-    if !SLOTS.iter().any(Slot::is_watching) {
+    // Another CPU has given up a watchpoint.
+    if cpu.watchpoints.has_stale() {
         load(cpu);
         return;
     }
@@ -387,6 +387,19 @@ impl WatchpointState {
     #[inline(always)]
     fn has_loaded(&self, number: usize) -> bool {
         self.loaded.load(Relaxed) >> number & 1 != 0
+    }
+
+    /// Returns whether a watchpoint is loaded that does not watch any more.
+    #[inline(always)]
+    fn has_stale(&self) -> bool {
+        let mut number = 0;
+        while let Some(slot) = SLOTS.get(number) {
+            if self.has_loaded(number) && !slot.is_watching() {
+                return true;
+            }
+            number += 1;
+        }
+        false
     }
 
     #[inline(always)]
