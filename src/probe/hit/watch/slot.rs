@@ -56,6 +56,37 @@ pub(super) fn are_used() -> bool {
     OWNED.load(Relaxed) != 0
 }
 
+/// FAR_EL1 may lie this far below the watched bytes, in an access that is not decoded.
+const NEAR: u64 = 2048;
+
+/// Returns one byte of an access that is not decoded, a store or a load: the first one at the virtual address `far`, or
+/// above it, that the registers of this CPU watch for such accesses (Arm ARM, D2.10.5).
+///
+/// The registers belong to the slots of `slots` for whose numbers `is_loaded` returns true. All of them watch loads if
+/// `is_wide`. So the owner of the watchpoint that was hit may not want the access, and then no other gets it instead.
+#[inline(always)]
+pub(super) fn nearest(
+    slots: &[Slot],
+    stores: bool,
+    far: u64,
+    is_wide: bool,
+    is_loaded: impl Fn(usize) -> bool,
+) -> MemoryAccess {
+    let mut found = MemoryAccess { address: far, bytes: 1, loads: !stores, stores };
+    let mut least = NEAR;
+    let mut number = 0;
+    while let Some(slot) = slots.get(number) {
+        let distance = slot.distance(far);
+        let is_watched = if stores { slot.stores.load(Relaxed) } else { is_wide || slot.loads.load(Relaxed) };
+        if is_watched && distance < least && is_loaded(number) {
+            least = distance;
+            found.address = if distance == 0 { far } else { slot.first() };
+        }
+        number += 1;
+    }
+    found
+}
+
 impl Slot {
     const fn new() -> Self {
         Self {
@@ -165,5 +196,29 @@ mod tests {
         let access = MemoryAccess { address: 0x1000, bytes: 1, loads: true, stores: false };
         slot.handler()(&WatchHit { frame: &TrapFrame::ZERO, access, data: slot.data.load(Relaxed) });
         assert_eq!(SEEN.load(Relaxed), 7);
+    }
+
+    /// The other watchpoint would report an access that does not touch its memory.
+    #[test]
+    fn an_access_that_is_not_decoded_goes_to_the_watchpoint_that_was_hit() {
+        fn handler(_: &WatchHit<'_>) {}
+        let slots = [Slot::new(), Slot::new()];
+        for (slot, address, stores) in [(&slots[0], 0x1000, true), (&slots[1], 0x1100, false)] {
+            let values = Values::of(address, 8).unwrap();
+            slot.fill(&Request { address, bytes: 8, values, loads: !stores, stores, handler, data: 0 });
+        }
+        let nearest = |stores, far, is_wide, loaded: [bool; 2]| {
+            let found = nearest(&slots, stores, far, is_wide, |number| loaded[number]);
+            (found.address, [0, 1].map(|number: usize| slots[number].matches(&found)))
+        };
+        // A load is of the second one, unless the registers of the first one watch loads, too, for a sequence.
+        assert_eq!(nearest(false, 0x0ff8, false, [true; 2]), (0x1100, [false, true]));
+        assert_eq!(nearest(false, 0x0ff8, true, [true; 2]), (0x1000, [false; 2]));
+        assert_eq!(nearest(false, 0x1004, true, [true; 2]), (0x1004, [false; 2]));
+        assert_eq!(nearest(false, 0x1008, true, [true; 2]), (0x1100, [false, true]));
+        assert_eq!(nearest(true, 0x0ff8, false, [true; 2]), (0x1000, [true, false]));
+        // Another CPU is loading the first one just now.
+        assert_eq!(nearest(false, 0x0ff8, true, [false, true]), (0x1100, [false, true]));
+        assert_eq!(nearest(true, 0x2000, false, [true; 2]), (0x2000, [false; 2]));
     }
 }

@@ -20,8 +20,6 @@ const STORE: u64 = 1 << 6;
 const STEP: u64 = 1 << 21;
 /// The A, I and F masks of SPSR_EL1. Debug exceptions stay unmasked.
 const INTERRUPTS: u64 = 0b0111 << 6;
-/// FAR_EL1 may lie this far below the watched bytes, in an access that is not decoded.
-const NEAR: u64 = 2048;
 
 /// A sequence that has failed so often in a row, because of the watchpoints, is executed without them.
 const MOST_FAILURES: u32 = 100;
@@ -123,7 +121,7 @@ fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
             if cpu.watchpoints.fails_always() {
                 let followed = cpu.watchpoints.attempted_at.load(Relaxed);
                 let begin = if followed == 0 { frame.pc } else { followed };
-                give_up(cpu, begin, &decoded.unwrap_or_else(|| nearest(esr, far)));
+                give_up(cpu, begin, &decoded.unwrap_or_else(|| nearest(cpu, esr, far)));
                 return;
             }
             frame.set_register(status, 1);
@@ -133,12 +131,12 @@ fn hit(cpu: &Cpu, frame: &mut TrapFrame, esr: u64, far: u64) {
             load(cpu);
         }
         Some(Exclusive::Load) => {
-            let found = decoded.unwrap_or_else(|| nearest(esr, far));
+            let found = decoded.unwrap_or_else(|| nearest(cpu, esr, far));
             report(cpu, frame, found);
             follow(cpu, frame, &found);
         }
         None => {
-            report(cpu, frame, decoded.unwrap_or_else(|| nearest(esr, far)));
+            report(cpu, frame, decoded.unwrap_or_else(|| nearest(cpu, esr, far)));
             cpu.watchpoints.mask(frame, STEPPING);
             frame.pstate |= STEP;
             registers::begin_step();
@@ -240,22 +238,11 @@ fn access(frame: &TrapFrame, word: u32) -> Option<MemoryAccess> {
     MemoryAccess::of(word, frame.pc, registers::zeroed_bytes(), register)
 }
 
-/// Returns one byte of the access of an instruction that is not decoded: the first watched one at the address that the
-/// CPU reports, or above it (D2.10.5).
+/// Returns one byte of the access of an instruction that is not decoded.
 #[inline(always)]
-fn nearest(esr: u64, far: u64) -> MemoryAccess {
-    let stores = esr & STORE != 0;
-    let mut found = MemoryAccess { address: far, bytes: 1, loads: !stores, stores };
-    let mut least = NEAR;
-    for slot in &SLOTS {
-        let distance = slot.distance(far);
-        let is_wanted = if stores { slot.stores.load(Relaxed) } else { slot.loads.load(Relaxed) };
-        if is_wanted && slot.is_watching() && distance < least {
-            least = distance;
-            found.address = if distance == 0 { far } else { slot.first() };
-        }
-    }
-    found
+fn nearest(cpu: &Cpu, esr: u64, far: u64) -> MemoryAccess {
+    let is_wide = cpu.watchpoints.is_wide.load(Relaxed) != 0;
+    slot::nearest(&SLOTS, esr & STORE != 0, far, is_wide, |number| cpu.watchpoints.has_loaded(number))
 }
 
 /// Calls the handlers of the watchpoints that the access touches. If the instruction is in a slot or a stub, they see
