@@ -420,6 +420,26 @@ test!(
     }
 );
 
+/// Returns whether the second watchpoint of this CPU is enabled, plus 2 if it watches loads: DBGWCR1_EL1.E and LSC.
+fn second_here() -> u64 {
+    let control: u64;
+    // SAFETY: reading the register has no effect; every CPU has two watchpoints (Arm ARM, D24.2.59).
+    unsafe { asm!("mrs {}, dbgwcr1_el1", out(reg) control, options(nomem, nostack)) };
+    (control & 1) + 2 * (control >> 3 & 1)
+}
+
+test!(
+    depends(cpus, core, entry),
+    fn loads_are_watched_for_a_sequence_no_longer_than_its_watchpoint_is_there() {
+        let (given_up, _other) = (watch(word(0), 8, Stores), watch(word(8), 8, Stores));
+        // SAFETY: the word belongs to this test (see `Words`).
+        unsafe { watch_call(word(0)) };
+        assert!(given_up.given_up_at().is_some());
+        drop(given_up);
+        assert_eq!(sum_over_cpus(second_here), smp::running().count() as u64);
+    }
+);
+
 test!(
     depends(core, entry),
     fn a_loop_that_polls_does_not_end_the_watchpoint() {

@@ -288,6 +288,10 @@ fn instruction(pc: u64) -> u32 {
 /// cleared first.
 #[inline(always)]
 fn load(cpu: &Cpu) {
+    // The sequence for which this CPU watches loads may be one at a watchpoint that has gone. Another one asks again.
+    if cpu.watchpoints.has_stale() {
+        cpu.watchpoints.is_wide.store(0, Relaxed);
+    }
     let is_wide = cpu.watchpoints.is_wide.load(Relaxed) != 0;
     let mut is_used = false;
     let mut number = 0;
