@@ -43,6 +43,14 @@ pub(in crate::probe) const fn is_canonical(address: u64, tcr: u64) -> bool {
     matches!(address.cast_signed() >> size, 0 | -1)
 }
 
+/// Returns the virtual address `address` without a tag, which an access may have in bits 63 to 56 (TCR_EL1.TBI0 and
+/// TBI1), and which watchpoints do not compare. All upper bits become those of bit 55.
+#[inline(always)]
+pub(super) const fn untagged(address: u64) -> u64 {
+    const TAG: u32 = 8;
+    ((address << TAG).cast_signed() >> TAG).cast_unsigned()
+}
+
 /// Returns the bits of DBGWCR_EL1 for these accesses.
 #[inline(always)]
 pub(super) const fn accesses(loads: bool, stores: bool) -> u64 {

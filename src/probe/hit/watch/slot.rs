@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
-use super::range::Values;
+use super::range::{Values, untagged};
 use super::{MOST, WatchHandler};
 use crate::insn::MemoryAccess;
 
@@ -152,13 +152,14 @@ impl Slot {
     #[inline(always)]
     pub(super) fn matches(&self, access: &MemoryAccess) -> bool {
         let is_wanted = access.loads && self.loads.load(Relaxed) || access.stores && self.stores.load(Relaxed);
+        let access = MemoryAccess { address: untagged(access.address), ..*access };
         is_wanted && access.overlaps(self.address.load(Relaxed), self.bytes.load(Relaxed))
     }
 
     /// Returns how far above the virtual address `address` the first watched byte is; 0 if the address is watched.
     #[inline(always)]
     pub(super) fn distance(&self, address: u64) -> u64 {
-        let first = self.address.load(Relaxed);
+        let (address, first) = (untagged(address), self.address.load(Relaxed));
         if address.wrapping_sub(first) < self.bytes.load(Relaxed) { 0 } else { first.wrapping_sub(address) }
     }
 
@@ -196,6 +197,28 @@ mod tests {
         let access = MemoryAccess { address: 0x1000, bytes: 1, loads: true, stores: false };
         slot.handler()(&WatchHit { frame: &TrapFrame::ZERO, access, data: slot.data.load(Relaxed) });
         assert_eq!(SEEN.load(Relaxed), 7);
+    }
+
+    /// The registers do not compare tags either, so an access by a tagged pointer takes an exception. It is reported.
+    #[test]
+    fn the_tag_of_a_pointer_is_not_compared() {
+        const FIRST: u64 = 0xffff_ffc0_0000_1000;
+        fn handler(_: &WatchHit<'_>) {}
+        let values = Values::of(FIRST, 8).unwrap();
+        let slot = Slot::new();
+        slot.fill(&Request { address: FIRST, bytes: 8, values, loads: true, stores: false, handler, data: 0 });
+        let matches = |address| slot.matches(&MemoryAccess { address, bytes: 4, loads: true, stores: false });
+        for (address, is_watched) in [
+            (FIRST + 4, true),
+            (0x5aff_ffc0_0000_1004, true),
+            (0x5aff_ffc0_0000_0ffd, true),
+            (0x5aff_ffc0_0000_1008, false),
+            // In the lower half.
+            (0xff7f_ffc0_0000_1004, false),
+        ] {
+            assert_eq!(matches(address), is_watched, "{address:#x}");
+        }
+        assert_eq!((slot.distance(0x5aff_ffc0_0000_1004), slot.distance(0x5aff_ffc0_0000_0ff0)), (0, 16));
     }
 
     /// The other watchpoint would report an access that does not touch its memory.
