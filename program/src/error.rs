@@ -510,7 +510,7 @@ problems! {
         true => write!(f, "this is {found} of another type"),
         false => write!(f, "this is {found}, but {wanted} is expected"),
     };
-    /// A choice between times with different formats.
+    /// A choice between times with different formats, or a comparison of such times.
     Formats = "the two times have different formats";
     /// Values of two types that cannot be compared, or between which `?:` cannot choose.
     Types {

@@ -187,7 +187,10 @@ impl Clause<'_, '_> {
             (one_of, other_of) if one_of == other_of && is_equality => {
                 Ok((comparison(operator, false), one.at, other.at))
             }
-            (one_of, other_of) if Noun::from(one_of) == Noun::from(other_of) => Err(span.error(Problem::Order)),
+            (Type::Time { .. }, Type::Time { .. }) if is_equality => Err(span.error(Problem::Formats)),
+            (one_of, other_of) if Noun::from(one_of) == Noun::from(other_of) && !is_equality => {
+                Err(span.error(Problem::Order))
+            }
             _ => Err(span.error(nouns)),
         }
     }

@@ -132,6 +132,16 @@ fn values_are_of_the_type_that_is_wanted() {
     refuses_body("print(comm < \"a\");", "      ^^^^^^^^^^", Problem::Order);
     refuses_body("print(func > caller);", "      ^^^^^^^^^^^^^", Problem::Order);
     refuses_body(
+        "print(strftime(\"%H\", 1) == strftime(\"%M\", 1));",
+        "      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        Problem::Formats,
+    );
+    refuses_body(
+        "print(kstack(perf) != kstack(raw));",
+        "      ^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        Problem::Types { left: Noun::Rust, right: Noun::Rust },
+    );
+    refuses_body(
         "print(1 ? comm : 2);",
         "      ^^^^^^^^^^^^",
         Problem::Types { left: Noun::Text, right: Noun::Integer },
