@@ -196,7 +196,7 @@ impl Clause<'_, '_> {
             self.keep(map, MapValue::Value(Type::Integer { signed: by.is_signed() }), span)?;
         }
         let of = match self.kept(map, span) {
-            Ok(MapValue::Value(of @ Type::Integer { .. })) => of,
+            Ok(MapValue::Value(of @ (Type::Integer { .. } | Type::Pointer { .. }))) => of,
             Ok(MapValue::Value(of)) => {
                 return Err(span.error(Problem::Type { wanted: Noun::Integer, found: of.into() }));
             }
@@ -207,7 +207,14 @@ impl Clause<'_, '_> {
         let signed = of == SIGNED && by.is_signed();
         let how = arithmetic(operator, if operator == Operator::Right { of == SIGNED } else { signed });
         let how = how.ok_or(span.error(Problem::MapKind))?;
-        self.give(of, |to| Op::Modify { to, map, key, how, by: by.at, after }, span)
+        let by = match (of, by.of, operator) {
+            // As for a variable, the distance is a number of elements.
+            (Type::Pointer { bytes, .. }, Type::Integer { .. }, Operator::Add | Operator::Subtract) => {
+                self.compute(Arithmetic::Multiply, by.at, Operand::Constant(bytes.into()), SIGNED, span)?.at
+            }
+            _ => by.at,
+        };
+        self.give(of, |to| Op::Modify { to, map, key, how, by, after }, span)
     }
 }
 

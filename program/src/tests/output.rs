@@ -69,6 +69,14 @@ fn memory_is_read_through_pointers() {
         ("str(arg3 + 2, arg1)", "str"),
         ("str(arg3 + 9, 100)", "of 63 bytes and \u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{1}\u{fffd}"),
     ]);
+    // A pointer moves by elements, in a map as in a variable.
+    for (pointer, left) in tried([("$p", ""), ("@p", "@p: 0x8006\n"), ("@p[1]", "@p[1]: 0x8006\n")]) {
+        let body = format!(
+            "{pointer} = (u16 *)arg0; {pointer}++; print(*{pointer}); {pointer} += 2; {pointer} -= arg1; \
+             print(*{pointer}++);"
+        );
+        assert_eq!(once(&body, &[0x8000, 1]), format!("29811\n26994\n{left}"), "{pointer}");
+    }
 }
 
 #[test]
