@@ -90,7 +90,8 @@ impl Stacks {
         for (number, line) in output.lines().enumerate() {
             let object: Value = serde_json::from_str(line)
                 .with_context(|| format!("line {} is not output of `cargo xtask trace -f json`", number + 1))?;
-            if object["type"] != "map" {
+            // Averages are of the type `stats`.
+            if object["type"] != "map" && object["type"] != "stats" {
                 continue;
             }
             for (name, entries) in object["data"].as_object().into_iter().flatten() {
@@ -256,6 +257,8 @@ mod tests {
         let mut folded = Vec::new();
         Stacks::read(text, None).unwrap().fold(&mut folded).unwrap();
         assert_eq!(folded, b"GET / Host;main;f 3\n");
+        let averages = other.replace("\"map\"", "\"stats\"");
+        assert_eq!(Stacks::read(&averages, None).unwrap(), Stacks::read(other, None).unwrap());
     }
 
     #[test]

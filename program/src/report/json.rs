@@ -69,7 +69,7 @@ fn number(value: i128, out: &mut dyn Write) -> fmt::Result {
 fn kind(kept: MapValue) -> &'static str {
     match kept {
         MapValue::Aggregate(Aggregate::Histogram { .. } | Aggregate::Linear { .. }) => "hist",
-        MapValue::Aggregate(Aggregate::Statistics { .. }) => "stats",
+        MapValue::Aggregate(Aggregate::Average { .. } | Aggregate::Statistics { .. }) => "stats",
         MapValue::Aggregate(Aggregate::Series(_)) => "tseries",
         _ => "map",
     }

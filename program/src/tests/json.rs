@@ -61,7 +61,8 @@ fn each_object_is_that_of_bpftrace() {
         ("@ = count();", r#"{"type": "map", "data": {"@": 1}}"#),
         ("@ = sum((s64)arg2);", r#"{"type": "map", "data": {"@": -1}}"#),
         ("@[func] = max(arg0);", r#"{"type": "map", "data": {"@": {"blk::submit": 10}}}"#),
-        ("@ = avg(arg0);", r#"{"type": "map", "data": {"@": 10}}"#),
+        ("@ = avg(arg0);", r#"{"type": "stats", "data": {"@": 10}}"#),
+        (r#"@["c"] = avg(30); print(@, 2, 10); clear(@);"#, r#"{"type": "stats", "data": {"@": {"c": 3}}}"#),
         ("@ = stats(arg0);", r#"{"type": "stats", "data": {"@": {"count": 1, "average": 10, "total": 10}}}"#),
         (
             "@[cpu] = stats((s64)arg2);",
