@@ -188,6 +188,11 @@ pub fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
     values().chain(KEYWORDS).map(|name| (name, "")).chain(functions().map(|name| (name, "(")))
 }
 
+/// Returns whether a value, other than `arg0` to `arg7`, or a function has this name.
+pub(crate) fn is_known(name: &str) -> bool {
+    values().chain(functions()).any(|known| known == name)
+}
+
 fn values() -> impl Iterator<Item = &'static str> {
     BUILTIN_WORDS.iter().map(|word| word.name).chain(WORDS)
 }

@@ -9,6 +9,7 @@ use super::macros::{Argument, Formal, Macro, Scope};
 use super::parser::Parser;
 use super::token::{Cursor, Token};
 use super::tree::Expression;
+use crate::builtins;
 use crate::error::{Error, Problem, Span};
 
 impl<'a> Parser<'a> {
@@ -90,10 +91,23 @@ impl<'a> Parser<'a> {
         Ok(parser)
     }
 
-    /// Returns whether `word` is a macro, or a parameter that stands for its argument.
-    pub fn is_substituted(&self, word: &str) -> bool {
+    /// Returns whether `word`, the next token, is a macro, or a parameter that stands for its argument. A builtin with
+    /// the name of a macro stays one where it has another number of arguments.
+    #[inline(never)]
+    pub fn is_substituted(&self, word: &str) -> Result<bool, Error> {
         let is_formal = self.scope.is_some_and(|scope| scope.argument(Formal::Value(word)).is_some());
-        is_formal || self.macros.arity(word).is_some()
+        match is_formal || self.macros.arity(word).is_none() {
+            true => Ok(is_formal),
+            false => Ok(!builtins::is_known(word) || self.is_called(word)?),
+        }
+    }
+
+    /// Returns whether a macro called `word`, which is the next token, has as many parameters as arguments follow.
+    #[inline(never)]
+    fn is_called(&self, word: &str) -> Result<bool, Error> {
+        let mut ahead = self.elsewhere(self.span.start, self.scope)?;
+        ahead.advance()?;
+        Ok(self.macros.of_name(word, ahead.arguments()?.len()).is_some())
     }
 
     /// Parses the rest of a call of the macro `name` after its name, at `start`.

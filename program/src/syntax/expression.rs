@@ -237,7 +237,7 @@ impl Parser<'_> {
         let start = self.span;
         match self.token {
             Token::Map(name) => self.map(name, start),
-            Token::Word(word) if self.is_substituted(word) => self.substitute(word, start),
+            Token::Word(word) if self.is_substituted(word)? => self.substitute(word, start),
             Token::Word(word) => {
                 self.advance()?;
                 match self.accept("(")? {
