@@ -32,11 +32,9 @@ impl Parser<'_> {
         };
         let value = match (given, otherwise) {
             (None, otherwise) => otherwise,
-            (Some((_, value)), Otherwise::Flag(_)) => match value {
-                None | Some("true" | "1") => Otherwise::Flag(true),
-                Some("false" | "0") => Otherwise::Flag(false),
-                Some(_) => return Err(wrong("true or false")),
-            },
+            (Some((_, value)), Otherwise::Flag(_)) => {
+                Otherwise::Flag(value.map_or(Some(true), flag).ok_or_else(|| wrong("true or false"))?)
+            }
             (Some((_, value)), Otherwise::Number { .. }) => {
                 value.and_then(number).ok_or_else(|| wrong("a number, as in --name=5"))?
             }
@@ -146,6 +144,15 @@ impl Parser<'_> {
 /// Returns whether a word can be a string of a program.
 fn is_text(word: &str) -> bool {
     word.len() <= TEXT_MAX && !word.contains('\0')
+}
+
+/// Parses a word as true or false, in large or small letters.
+fn flag(word: &str) -> Option<bool> {
+    match () {
+        () if word == "1" || word.eq_ignore_ascii_case("true") => Some(true),
+        () if word == "0" || word.eq_ignore_ascii_case("false") => Some(false),
+        () => None,
+    }
 }
 
 /// Parses a word as a number or a time, perhaps with a sign.

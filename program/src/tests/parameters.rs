@@ -31,6 +31,8 @@ fn words_stand_where_they_are_named() {
         ("$x = getopt(\"a\");", &["--a"], "$x = 1;"),
         ("$x = getopt(\"a\", true, \"text\");", &["--a=false"], "$x = 0;"),
         ("$x = getopt(\"a\", true);", &["--a=0"], "$x = 0;"),
+        ("$x = getopt(\"a\", true);", &["--a=False"], "$x = 0;"),
+        ("$x = getopt(\"a\");", &["--a=TRUE"], "$x = 1;"),
         ("$x = getopt(\"a\", true);", &[], "$x = 1;"),
         ("print(($1, $2, $3, $#));", &["5", "--b", "x y"], "print((5, \"x y\", 0, 2));"),
         ("print((str($1), str($2), str($3)));", &["5", "-6"], "print((\"5\", \"-6\", \"\"));"),
