@@ -85,6 +85,13 @@ impl Counters {
         increment(&self.of(cpu).missed);
     }
 
+    /// Takes back a hit that was counted on `cpu`, which is this CPU.
+    #[inline]
+    pub(super) fn take_back(self, cpu: &Cpu) {
+        let Counts { hits, .. } = self.of(cpu);
+        hits.store(hits.load(Relaxed).wrapping_sub(1), Relaxed);
+    }
+
     /// Returns the hits on all CPUs.
     pub(crate) fn hits(self) -> u64 {
         self.sum(|counts| &counts.hits)

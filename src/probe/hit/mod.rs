@@ -342,6 +342,16 @@ fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&ArmedProbe) -> bool, mut is_
         is_counted = false;
         (armed.handler)(Hit::new(&mut hit.frame, armed));
         if hit.frame.pc != point.address() as u64 {
+            for earlier in point.armed_probes() {
+                if ptr::eq(earlier, armed) {
+                    break;
+                }
+                // What it was to be told comes after the instruction.
+                if is_called(earlier) && earlier.has_only_post() {
+                    earlier.counters.take_back(cpu);
+                    earlier.counters.miss(cpu);
+                }
+            }
             break;
         }
     }

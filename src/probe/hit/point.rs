@@ -278,6 +278,12 @@ impl ArmedProbe {
         // only after every CPU has been held outside the hit path, and the handler runs in the hit path.
         unsafe { &*Self::place(hit) }
     }
+
+    /// Returns whether a hit is only reported after the instruction.
+    #[inline]
+    pub(super) fn has_only_post(&self) -> bool {
+        self.post.is_some() && matches!(self.probe.handlers, Handlers::Kprobe { pre: Pre::Nothing, .. })
+    }
 }
 
 // SAFETY: all fields but `registered` are `Send`, and only the holder of the registry's lock uses that one.

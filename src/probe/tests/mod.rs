@@ -167,10 +167,12 @@ fn a_skipped_instruction_is_not_executed_and_the_others_miss_it() {
     fn never(_: &mut Hit<'_>) {
         panic!("the instruction was not executed");
     }
+    let earlier = Kprobe::at(function).post(never).register().unwrap();
     let skipping = Kprobe::at(function).pre(skip).post(never).register().unwrap();
     let other = Kprobe::at(function).pre(see_x0).register().unwrap();
     assert_eq!(computer.call(function, 0), 2);
     assert_eq!((skipping.hits(), other.hits(), other.missed()), (1, 0, 1));
+    assert_eq!((earlier.hits(), earlier.missed()), (0, 1), "its handler was to run after the instruction");
 }
 
 #[test]
