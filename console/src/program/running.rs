@@ -564,9 +564,11 @@ impl DetachedProgram {
     /// Returns the errors of `out`.
     pub fn finish(&self, out: &mut dyn Write) -> fmt::Result {
         let Self { shared, unseen, given_up } = self;
-        alone::run(shared, |probe| *probe == Probe::End);
         // `drain` returns true at the record of an `exit()`. CPUs that had not seen the exit yet may have written
         // output after it.
+        while shared.drain(out)? {}
+        // There is room for the output of `END` now.
+        alone::run(shared, |probe| *probe == Probe::End);
         while shared.drain(out)? {}
         report::write_maps(&shared.program, &shared.store, &**shared, &host::masked, shared.format, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Kretprobe { .. }));

@@ -101,6 +101,15 @@ test!(
 );
 
 test!(
+    fn end_finds_room_for_its_output() {
+        let text = "config = { perf_rb_pages = 1 } BEGIN { $i = 0; while ($i < 1000) { print($i); $i++; } } \
+                    END { print(\"end\"); }";
+        let out = finished(start(text));
+        assert!(out.starts_with("0\n") && out.contains("\nend\n") && out.contains("Lost "), "{out}");
+    }
+);
+
+test!(
     fn intervals_that_are_not_kept_are_counted() {
         let begin = time::now();
         let program = start("interval:ms:2 { @ = count(); }");
