@@ -23,13 +23,17 @@ use crate::{
     conversation::PROMPT,
     lock::Locked,
     machine::{self, Output, QEMU, Start, Uart, cannot_start, option_value, with_channel},
+    signals::is_noted,
     workspace,
 };
 
 /// How long QEMU may take to open the console, or to exit after it has closed it.
 const QEMU_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a console at its prompt may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a console at its prompt takes to answer at most, unless the host is busy: then the person is told.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How long a console at its prompt may take to answer. On a busy host, a machine that runs may be silent for ten
+/// seconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a file of QEMU is looked for.
 const TURN: Duration = Duration::from_millis(5);
 /// How long the socket may accept no key.
@@ -48,19 +52,27 @@ impl Start for AtPrompt<'_> {
         // If the line has earlier rows, the end of this row ends it, and it is refused as unfinished.
         uart.type_line(DISCARD_KEYS);
         uart.type_line(&format!("echo {WORD}"));
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let typed = Instant::now();
+        let mut is_told = false;
         let mut heard = String::new();
         let rest = loop {
-            match outputs.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match outputs.recv_timeout(TURN) {
                 Ok(Output::Bytes(bytes)) => heard += &String::from_utf8_lossy(&bytes),
                 Ok(Output::End) | Err(RecvTimeoutError::Disconnected) => bail!("the machine has ended"),
-                Err(RecvTimeoutError::Timeout) => bail!(
-                    "the machine does not answer at its prompt; perhaps it carries out a command: see `cargo xtask attach`"
-                ),
+                Err(RecvTimeoutError::Timeout) => {}
             }
             // The echo of the typed line does not begin with the word.
             if let Some((_, rest)) = heard.split_once(&format!("\n{WORD}\r\n")) {
                 break rest.as_bytes().to_vec();
+            }
+            if typed.elapsed() > ANSWER_TIMEOUT || is_noted() {
+                bail!(
+                    "the machine does not answer at its prompt; perhaps it carries out a command: see `cargo xtask attach`"
+                );
+            }
+            if typed.elapsed() > ANSWER_TIME && !is_told {
+                is_told = true;
+                eprintln!("The machine has not answered at its prompt yet; ^C ends the wait");
             }
         };
         thread::spawn(move || {

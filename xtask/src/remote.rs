@@ -22,8 +22,9 @@ use crate::{
 
 /// How often a silent machine is asked for a sign of life, if it may be silent for long.
 pub const PULSE_PERIOD: Duration = Duration::from_secs(2);
-/// How long a machine may take to end after the order to do so.
-pub const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a machine may take to end, or to end a command, after the order to do so. On a busy host, a machine that
+/// runs may be silent for ten seconds.
+pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait for the end of a command before ^C is typed again.
 const INTERRUPT_RETRY: Duration = Duration::from_millis(500);
 /// The longest time until ^C is noticed.
