@@ -228,8 +228,7 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
         Progress::Boosted => {}
         Progress::Executed => call_post_handlers(point, frame),
         Progress::Raised(fault) => {
-            returns::undo_entry(point.address(), frame);
-            cpu.leave();
+            undo(cpu, point, frame);
             return Breakpoint::Raised(fault);
         }
     }
@@ -255,6 +254,19 @@ pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     true
 }
 
+/// Ends the hit of `point`, whose instruction has faulted. No post-handler is called, and no function was entered: so
+/// this takes back the hits of probes that have only a post-handler, and the calls that are followed.
+#[inline(never)]
+fn undo(cpu: &Cpu, point: &Point, frame: &mut TrapFrame) {
+    for armed in point.armed_probes() {
+        if armed.has_only_post() {
+            armed.counters.take_back(cpu);
+        }
+    }
+    returns::undo_entry(point.address(), frame);
+    cpu.leave();
+}
+
 /// Handles an exception that is not a debug exception. If an instruction has faulted in its slot, the frame is changed
 /// to show the fault at the address of the probed instruction, and this CPU leaves the hit. If the kernel repairs the
 /// fault and resumes, the probe is hit again.
@@ -265,9 +277,8 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
         if frame.pc == slot_end - 4 {
             frame.set_interrupted(point.address() as u64);
             // SAFETY: as for `stepping` above, interrupts have been masked since the instruction was sent to its slot.
-            if unsafe { cpu.end_step(frame) }.is_some() {
-                returns::undo_entry(point.address(), frame);
-                cpu.leave();
+            if let Some(point) = unsafe { cpu.end_step(frame) } {
+                undo(cpu, point, frame);
             }
         }
     } else if let Some(restart) = unwind::restart(frame, unwind::read_own_stack) {

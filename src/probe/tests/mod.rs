@@ -244,6 +244,29 @@ fn a_fault_in_the_slot_appears_at_the_probe_and_leaves_the_cpu_clean() {
 }
 
 #[test]
+fn a_fault_is_no_hit_of_a_probe_that_is_told_after_the_instruction() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let both = Kprobe::at(function).pre(see_x0).post(see_x0).register().unwrap();
+    let after = Kprobe::at(function).post(see_x0).register().unwrap();
+    computer.frame.pc = function as u64;
+    computer.step();
+    enter_exception(&mut computer.frame);
+    hit::faulted(&mut computer.frame);
+    assert_eq!((both.hits(), after.hits(), after.missed()), (1, 0, 0));
+    // The kernel has repaired the fault.
+    assert_eq!(computer.call(function, 1), 2);
+    assert_eq!((both.hits(), after.hits(), after.missed()), (2, 1, 0));
+    // bc.eq, which is simulated, and which the CPU of the host does not have.
+    let undefined = computer.function(1, &[0x5400_0050, NOP, RET]);
+    let after = Kprobe::at(undefined).post(see_x0).register().unwrap();
+    let mut frame = TrapFrame { pc: undefined as u64, ..TrapFrame::default() };
+    assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Raised(insn::Fault::Undefined));
+    assert_eq!((after.hits(), after.missed()), (0, 0));
+    assert!(!hit::cpu::Cpu::current().is_handling());
+}
+
+#[test]
 fn a_fault_elsewhere_is_none_of_the_engine_s() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
