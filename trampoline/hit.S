@@ -363,8 +363,7 @@ kprobes_return_move:
 // In: sp = `CallArguments` in which x29 and x30 are stored; x9 = DAIF, x30 = the return address in the stub,
 // PSTATE.DAIF masked.
 // Out: returns to x30 with x9 = the DAIF to restore, and x0 to x8 and x18 to x28 as in the probed code. The stub loads
-// x29 and x30 from the `CallArguments`, in which a handler of the engine may have replaced x30. Clobbers: x10 to x17,
-// flags.
+// x29 and x30 from the `CallArguments`. Clobbers: x10 to x17, flags.
     .balign 64
     .global kprobes_lean
     .type   kprobes_lean, %function

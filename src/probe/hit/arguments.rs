@@ -8,8 +8,7 @@
 //! running handlers as the one of full stubs does.
 //!
 //! The routine calls the handler with the [`CallArguments`], which lie on the stack of the probed code, directly below
-//! its stack pointer. The function finds in x0 to x8, x18, x29 and x30 the values that the handler leaves there. A
-//! user's handler can only read them; handlers of the engine may replace the return address.
+//! its stack pointer. A handler can only read them. The function finds x0 to x8, x18, x29 and x30 as they are there.
 //!
 //! Without a lean stub, [`call`] calls the same handler, with `CallArguments` that are filled from the trap frame of
 //! the hit.
@@ -34,7 +33,7 @@ called_by_assembly! {
 pub struct CallArguments {
     /// x29, followed by x30: a frame record (AAPCS64, section 6.4.6), to which x29 points while a handler runs.
     frame_pointer: u64,
-    pub(super) return_address: Cell<u64>,
+    return_address: u64,
     arguments: [u64; 8],
     indirect_result: u64,
     /// x18, to which a platform may give a meaning.
@@ -95,7 +94,7 @@ impl CallArguments {
     pub(in crate::probe) unsafe fn with(frame: &TrapFrame, armed: *const ArmedProbe, act: ArgumentHandler) {
         let mut passed = Self {
             frame_pointer: frame.x[29],
-            return_address: Cell::new(frame.x[30]),
+            return_address: frame.x[30],
             arguments: [0; 8],
             indirect_result: frame.x[8],
             platform_register: frame.x[18],
@@ -134,7 +133,7 @@ impl CallArguments {
             8 => Some(self.indirect_result),
             18 => Some(self.platform_register),
             29 => Some(self.frame_pointer),
-            30 => Some(self.return_address.get()),
+            30 => Some(self.return_address),
             _ => None,
         }
     }
@@ -165,7 +164,7 @@ impl CallArguments {
     #[inline]
     #[must_use]
     pub fn return_address(&self) -> u64 {
-        self.return_address.get()
+        self.return_address
     }
 
     /// Returns the stack pointer, a virtual address. The first argument that is not passed in a register lies there.
