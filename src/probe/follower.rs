@@ -8,7 +8,7 @@
 //! Another probe of the same instruction may have a snippet. The snippet is placed within this code, where the call is
 //! in the list of the task but x30 is still the return address. If the snippet takes its exit to the handler, the code
 //! takes the call back out of the list and gives its instance back, and the stub calls the handlers of both probes. So
-//! the code does the work of both probes, or of neither.
+//! the code does the work of both probes, or of neither; and a hit while a handler is running is missed by both.
 //!
 //! ```text
 //! +---------+-----------+------------+---------+------+------+-------+--------+-- ... --+------+------+

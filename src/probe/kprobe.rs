@@ -132,8 +132,9 @@ impl KprobeBuilder {
     /// so the two must have the same meaning. A snippet [of returns](super::Snippet::of_returns) is not used.
     ///
     /// A hit in a handler of another probe is not missed by the snippet, because the snippet has no state that another
-    /// hit could disturb. Disabling or unregistering the probe waits for tasks that were interrupted in a snippet: they
-    /// have to run until they have left it.
+    /// hit could disturb. If a return probe shares the instruction, it is: both probes are handled, or both miss the
+    /// hit. Disabling or unregistering the probe waits for tasks that were interrupted in a snippet: they have to run
+    /// until they have left it.
     ///
     /// # Safety
     ///

@@ -105,7 +105,8 @@ impl Registration {
     /// because another probe on the instruction sent execution elsewhere.
     ///
     /// A return probe also misses calls for which no instance was free, calls whose task exited before they returned,
-    /// and returns whose stack pointer belongs to no call.
+    /// and returns whose stack pointer belongs to no call. A call for which no instance was free counts once more if
+    /// the first instruction of the function faults, and the kernel repairs the fault.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.probe.counters.missed()

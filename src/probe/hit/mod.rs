@@ -19,7 +19,7 @@
 //! within the hit.
 //!
 //! A hit while handlers run on the same CPU executes the instruction and calls no handler; every probe on that
-//! instruction counts it as missed. (A snippet counts it as a hit.)
+//! instruction counts it as missed. (A snippet counts it as a hit, unless a return probe shares the instruction.)
 //!
 //! The usual hit of a breakpoint, and every hit of a stub that calls a handler, goes through `trampoline/hit.S`. It
 //! does what [`breakpoint`] does in the simple cases, and leaves the others to it.

@@ -509,6 +509,9 @@ fn begin(instance: &Instance, kind: u64, stack_pointer: u64) {
 
 /// Undoes what [`function_entered`] has done in this hit, if the instruction at the virtual address `address` is the
 /// first of a function and has faulted, in its slot or while it was simulated: the function has not been entered yet.
+///
+/// A call that found no free instance stays counted as missed, and is counted again if the kernel repairs the fault:
+/// nothing in the task tells that this hit has counted it.
 pub(super) fn undo_entry(address: usize, frame: &mut TrapFrame) {
     if !trampoline::is_kretprobe(frame.x[30]) {
         return;
