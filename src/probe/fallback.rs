@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::Mode;
-use crate::insn::{Live, NotRelocatable};
+use crate::insn::{Live, NotRelocatable, OutOfRange};
 
 /// Why an instruction is not executed in a faster mode. The text of its [`Display`](fmt::Display) completes a sentence
 /// that begins with "it is".
@@ -11,6 +11,10 @@ use crate::insn::{Live, NotRelocatable};
 pub enum Fallback {
     /// It is executed by a breakpoint, because a stub is not possible.
     NoStub(NotRelocatable),
+    /// It is stepped, because the branch at the end of its slot does not reach the next instruction.
+    FarSlot(OutOfRange),
+    /// There was no executable memory for the code of a probe, with which the probe would have this mode.
+    NoMemory(Mode),
     /// Its stub saves all registers, because not only calls lead to the instruction.
     NotEntry(NotEntry),
     /// Its stub saves all registers, because a register that a call may change is not known to be dead there.
@@ -51,6 +55,8 @@ impl Fallback {
     const fn mode(&self) -> Mode {
         match self {
             Self::NoStub(_) => Mode::Optimized,
+            Self::FarSlot(_) => Mode::Boosted,
+            Self::NoMemory(mode) => *mode,
             Self::Snippet(_) => Mode::Compiled,
             Self::NotEntry(_) | Self::Live(_) | Self::Shared | Self::Given => Mode::Lean,
         }
@@ -62,6 +68,8 @@ impl fmt::Display for Fallback {
         write!(f, "not {}, because ", self.mode())?;
         match self {
             Self::NoStub(reason) => reason.fmt(f),
+            Self::FarSlot(reason) => reason.fmt(f),
+            Self::NoMemory(_) => f.write_str("there was no executable memory for its code"),
             Self::NotEntry(NotEntry::Inside { function }) => {
                 write!(f, "it is not the first instruction of its function, which begins at {function:#x}")
             }

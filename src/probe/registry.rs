@@ -33,6 +33,7 @@ use super::counter_pool::FreeCounters;
 use super::hit::counters::Counters;
 use super::hit::point::{Execution, Handlers, Point, Pre, Probe, ProbeRef};
 use super::hit::returns::ReturnProbe;
+use super::hit::stub::Form;
 use super::hit::table::Page;
 use super::registration::State;
 use super::slab::Slab;
@@ -284,7 +285,28 @@ impl RegistryEntry {
             Handlers::Return(return_probe) if self.mode_at_return(probe).is_none() => return_probe.obstacle(),
             _ => None,
         };
-        self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet)).or(obstacle)
+        let without_memory = self.mode_without_memory(probe).map(Fallback::NoMemory);
+        let reason = self.fallback.or(without_memory).or(is_shared.then_some(Fallback::Shared));
+        reason.or(live.map(Fallback::Snippet)).or(obstacle)
+    }
+
+    /// Returns the faster mode that `probe` would have with its code, if there was no executable memory for that.
+    fn mode_without_memory(&self, probe: &Probe) -> Option<Mode> {
+        let Some(Execution::Optimized { form, before, .. }) = self.execution else { return None };
+        let lacks_code = before == 0 && self.wanted == Mode::Compiled;
+        match &probe.handlers {
+            _ if !probe.enabled.load(Relaxed) => None,
+            Handlers::Kprobe { .. } => lacks_code.then_some(Mode::Compiled),
+            Handlers::Return(_) if self.lean_obstacle.is_some() => None,
+            Handlers::Return(return_probe) => match &probe.inserted {
+                Some(inserted) if inserted.code.is_none() => {
+                    (inserted.is_possible() && return_probe.is_plain()).then_some(Mode::Compiled)
+                }
+                // The code of a pair is that of its return probe, too.
+                _ if lacks_code || before == 0 && form == Form::Follow => probe.lean_return(),
+                _ => None,
+            },
+        }
     }
 
     /// Returns how the instruction is executed, while a probe is enabled.

@@ -518,13 +518,7 @@ impl RegistryEntry {
     /// Returns how the returns of `probe`, which is at the instruction, are handled after a usual entry; `None` if all
     /// registers are saved.
     pub(super) fn mode_at_return(&self, probe: &Probe) -> Option<Mode> {
-        let mode = match &probe.handlers {
-            Handlers::Return(_) if probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some()) => {
-                Mode::Compiled
-            }
-            Handlers::Return(return_probe) if return_probe.leads_to_result() => Mode::Lean,
-            _ => return None,
-        };
+        let mode = probe.lean_return()?;
         let follows = matches!(self.execution, Some(Execution::Optimized { form, before: 1.., .. })
             if form == Form::Follow || self.front.iter().flatten().any(|other| ptr::eq(&**other, probe)));
         follows.then_some(mode)
@@ -570,7 +564,7 @@ impl RegistryEntry {
 
     /// Makes a way to execute the instruction in `mode`, or in the fastest mode that is possible, and allocates the
     /// cell that it needs. Returns the reason as well if it is not `mode`; `None` if there is no memory.
-    fn new_execution(&self, mode: Mode, arena: &mut Arena) -> Option<(Execution, Option<Fallback>)> {
+    pub(super) fn new_execution(&self, mode: Mode, arena: &mut Arena) -> Option<(Execution, Option<Fallback>)> {
         let mut fallback = None;
         if HAS_STUBS && mode >= Mode::Optimized {
             let form = self.form(mode);
@@ -586,7 +580,11 @@ impl RegistryEntry {
         let slot = arena.allocate(Cell::Slot, self.guarded)?;
         let (execution, words) = match insn::boost(self.checked.word, self.address as u64, slot as u64) {
             Ok(words) if mode != Mode::Stepped => (Execution::Boosted { slot }, words),
-            _ => (Execution::Stepped { slot }, [self.checked.word, insn::BRK_STEP]),
+            boosted => {
+                let too_far = boosted.err().filter(|_| mode != Mode::Stepped);
+                fallback = fallback.or(too_far.map(Fallback::FarSlot));
+                (Execution::Stepped { slot }, [self.checked.word, insn::BRK_STEP])
+            }
         };
         arena.fill_slot(slot, words);
         Some((execution, fallback))
@@ -685,6 +683,18 @@ impl RegistryEntry {
 
 fn is_enabled(probe: &ProbeRef) -> bool {
     probe.enabled.load(Relaxed)
+}
+
+impl Probe {
+    /// Returns how the returns of the probe are handled where functions return to `kretprobe_lean`; `None` if they
+    /// never do, or for a kprobe.
+    pub(super) fn lean_return(&self) -> Option<Mode> {
+        let Handlers::Return(return_probe) = &self.handlers else { return None };
+        match &self.inserted {
+            Some(inserted) if inserted.code.is_some() => Some(Mode::Compiled),
+            _ => return_probe.leads_to_result().then_some(Mode::Lean),
+        }
+    }
 }
 
 impl Execution {
