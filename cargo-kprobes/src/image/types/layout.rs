@@ -58,17 +58,9 @@ impl<'a> Layouts<'a> {
 
     /// Returns the name that a type is shown by. Arrays have none in the debugging information.
     fn short_name(&self, entry: Index) -> String {
-        let entries = self.entries;
-        let (mut of, mut counts) = (entry, Vec::new());
-        while entries[of].tag == Some(gimli::DW_TAG_array_type)
-            && counts.len() < NESTED_MAX
-            && let (Some(element), Some(count)) = (entries.type_of(of), self.count(of))
-        {
-            counts.push(count);
-            of = element;
-        }
-        let name = shortened(&entries.name(of));
-        counts.iter().rev().fold(name, |name, count| format!("[{name}; {count}]"))
+        let (of, arrays) = self.element(entry).unwrap_or((entry, Vec::new()));
+        let counts: Vec<_> = arrays.iter().flat_map(|&array| self.dimensions(array)).collect();
+        array_name(shortened(&self.entries.name(of)), &counts)
     }
 
     /// Returns the type of the elements of an array that are no arrays themselves, and the arrays around it, from the
@@ -110,17 +102,12 @@ impl<'a> Layouts<'a> {
     }
 
     /// Returns the numbers of elements of an array, one for each dimension, of which an array of C may have several.
-    /// `None` is an unknown number. The list is not empty.
+    /// The outermost is the first. `None` is an unknown number, which also stands for more than [`NESTED_MAX`]
+    /// dimensions. The list is not empty.
     fn dimensions(&self, array: Index) -> Vec<Option<u64>> {
         let ranges = self.entries.children(array, gimli::DW_TAG_subrange_type);
         let counts: Vec<_> = ranges.map(|range| self.entries[range].count).collect();
-        if counts.is_empty() { vec![None] } else { counts }
-    }
-
-    /// Returns the number of elements of an array. `None` if it has several dimensions.
-    fn count(&self, array: Index) -> Option<u64> {
-        let &[count] = self.dimensions(array).as_slice() else { return None };
-        count
+        if matches!(counts.len(), 1..=NESTED_MAX) { counts } else { vec![None] }
     }
 
     /// Returns the members of a struct.
@@ -163,8 +150,20 @@ impl<'a> Layouts<'a> {
                 Some(TypeKind::Pointer { flavor, target: self.number(target, pending), at: 0 })
             }
             gimli::DW_TAG_array_type => {
-                let element = self.number(entries.type_of(entry), pending);
-                Some(TypeKind::Array { element, count: self.count(entry)? })
+                let of = entries.type_of(entry);
+                let mut element = self.number(of, pending);
+                let counts = self.dimensions(entry);
+                let &[Some(count), ref inner @ ..] = counts.as_slice() else { return None };
+                // The arrays that are the elements of an array of C have no entries.
+                for at in (0..inner.len()).rev() {
+                    let name = array_name(self.short_name(of?), &inner[at..]);
+                    let size =
+                        inner[at..].iter().try_fold(self.size(of?)?, |size, count| size.checked_mul((*count)?))?;
+                    let shape = TypeKind::Array { element, count: inner[at]? };
+                    element = self.types.len();
+                    self.types.push(Type { name, module: String::new(), size, shape });
+                }
+                Some(TypeKind::Array { element, count })
             }
             gimli::DW_TAG_enumeration_type => {
                 let encoding = entries.type_of(entry).and_then(|of| entries[of].encoding);
@@ -369,6 +368,15 @@ fn masked(value: u64, bytes: u64) -> Option<u64> {
         1 | 2 | 4 => Some(value & ((1 << (8 * bytes)) - 1)),
         _ => None,
     }
+}
+
+/// Returns the name of an array whose elements have the type `name`, with these numbers of elements, the outermost
+/// first.
+fn array_name(name: String, counts: &[Option<u64>]) -> String {
+    counts.iter().rev().fold(name, |name, count| match count {
+        Some(count) => format!("[{name}; {count}]"),
+        None => format!("[{name}]"),
+    })
 }
 
 /// Returns the name of a type without the paths of modules, and without the default allocator.

@@ -342,17 +342,24 @@ fn a_struct_that_is_only_declared_is_opaque() {
 }
 
 #[test]
-fn an_array_of_several_dimensions_has_the_size_of_all_elements() {
+fn an_array_of_several_dimensions_is_one_of_arrays() {
     let contents = with_type(|unit| {
         let number = unit.add(2, &[b"int\0", &[4, 5]]);
         let rows = unit.add(14, &[&number]);
         unit.add(15, &[&[2]]);
         unit.add(15, &[&[3]]);
+        unit.add(15, &[&[4]]);
         unit.end();
         rows
     });
-    let of = argument_type(&contents);
-    assert_eq!((of.size, &of.shape), (24, &TypeKind::Opaque));
+    let mut of = argument_type(&contents);
+    for (name, size, number) in [("[[[int; 4]; 3]; 2]", 96, 2), ("[[int; 4]; 3]", 48, 3), ("[int; 4]", 16, 4)] {
+        assert_eq!((of.name.as_str(), of.size), (name, size));
+        let TypeKind::Array { element, count } = of.shape else { panic!("{:?}", contents.types) };
+        assert_eq!(count, number);
+        of = &contents.types[element];
+    }
+    assert_eq!((of.name.as_str(), of.size), ("int", 4));
 }
 
 #[test]
