@@ -39,7 +39,7 @@ pub struct DebugEntry<'a> {
     pub offset: u64,
     /// The value of an enumerator, or of the tag of a variant, as bits.
     pub value: Option<u64>,
-    /// The number of elements of an array.
+    /// The number of elements of a dimension of an array.
     pub count: Option<u64>,
     /// The address at which the code of a function begins.
     pub start: Option<u64>,
@@ -386,6 +386,8 @@ fn read_entry<'a>(
                 };
             }
             gimli::DW_AT_count => read.count = number(),
+            // The last index, which GCC gives instead: -1 if there are no elements. In C and Rust, the first is 0.
+            gimli::DW_AT_upper_bound => read.count = read.count.or(number().map(|last| last.wrapping_add(1))),
             gimli::DW_AT_low_pc => read.start = dwarf.attr_address(unit, value)?.filter(|&start| start != 0),
             gimli::DW_AT_calling_convention => {
                 read.is_changed = value == AttributeValue::CallingConvention(gimli::DW_CC_nocall);

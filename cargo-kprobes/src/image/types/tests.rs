@@ -46,6 +46,8 @@ const ABBREVIATIONS: &[u8] = &[
     31, 0x34, 0, 0x03, 0x08, 0x49, 0x13, 0x02, 0x18, 0, 0, // A local at a place.
     32, 0x13, 0, 0x03, 0x08, 0x3c, 0x19, 0, 0, // A struct that is only declared.
     33, 0x16, 0, 0x49, 0x14, 0, 0, // A typedef of a type, by an offset of 8 bytes.
+    34, 0x21, 0, 0x2f, 0x0d, 0, 0, // The last index of an array.
+    35, 0x21, 0, 0, 0, // A dimension of unknown length.
     0,
 ];
 
@@ -360,6 +362,28 @@ fn an_array_of_several_dimensions_is_one_of_arrays() {
         of = &contents.types[element];
     }
     assert_eq!((of.name.as_str(), of.size), ("int", 4));
+}
+
+#[test]
+fn the_last_index_of_an_array_tells_its_length() {
+    let array = |dimension: u8, last: &[u8]| {
+        with_type(|unit| {
+            let number = unit.add(2, &[b"char\0", &[1, 8]]);
+            let text = unit.add(14, &[&number]);
+            unit.add(dimension, &[last]);
+            unit.end();
+            text
+        })
+    };
+    for (last, name, count) in [(15, "[char; 16]", 16), (0, "[char; 1]", 1), (0x7f, "[char; 0]", 0)] {
+        let contents = array(34, &[last]);
+        let of = argument_type(&contents);
+        let TypeKind::Array { count: found, .. } = of.shape else { panic!("{:?}", contents.types) };
+        assert_eq!((of.name.as_str(), of.size, found), (name, count, count));
+    }
+    let contents = array(35, &[]);
+    let of = argument_type(&contents);
+    assert_eq!((of.name.as_str(), of.size, &of.shape), ("[char]", 0, &TypeKind::Opaque));
 }
 
 #[test]
