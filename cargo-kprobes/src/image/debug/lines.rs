@@ -81,6 +81,12 @@ fn push(rows: &mut Vec<LineRow>, sequence: Sequence, is_function: impl Fn(u64) -
     }
 }
 
+/// Returns whether rows are those of code in the program: functions that the linker has removed have no address. Code
+/// of assembly may precede the first function.
+fn is_in_program(rows: &[LineRow], executable: &Executable) -> bool {
+    rows.iter().any(|row| executable.function(row.address).is_some())
+}
+
 impl Files {
     fn read(
         &mut self,
@@ -100,10 +106,9 @@ impl Files {
                 let address = row.address();
                 if row.end_sequence() {
                     let rows = std::mem::take(&mut rows);
-                    // Functions that the linker has removed have no address.
-                    let is_there = rows.first().is_some_and(|row| executable.function(row.address).is_some());
                     // Data at the end of a section of assembly need not be a whole number of words.
-                    if let Some(end) = address.checked_next_multiple_of(4).filter(|_| is_there) {
+                    let end = address.checked_next_multiple_of(4);
+                    if let Some(end) = end.filter(|_| is_in_program(&rows, executable)) {
                         sequences.push(Sequence { rows, end });
                     }
                     continue;
@@ -239,7 +244,7 @@ impl FilePath {
 mod tests {
     use kprobes_types::LineRow;
 
-    use super::{FilePath, Files, Sequence, push};
+    use super::{Executable, FilePath, Files, Sequence, is_in_program, push};
 
     fn file(path: &str, workspace: &str, is_elsewhere: bool) -> FilePath {
         FilePath { path: path.into(), workspace: workspace.into(), is_elsewhere }
@@ -287,6 +292,15 @@ mod tests {
                 "me/kernel/types/src/lib.rs"
             ]
         );
+    }
+
+    #[test]
+    fn rows_before_the_first_function_of_their_section_are_in_the_program() {
+        const RET: u32 = 0xd65f_03c0;
+        let executable = Executable::of(&[("f", 0x1008, &[RET])]);
+        let rows = [0x1000, 0x1004, 0x1008].map(|address| LineRow { address, file: 0, line: 1, is_statement: true });
+        assert!(is_in_program(&rows, &executable));
+        assert!(!is_in_program(&rows[..2], &executable) && !is_in_program(&[], &executable));
     }
 
     #[test]
