@@ -22,7 +22,7 @@ pub(super) struct ImageSymbols<'a>(pub &'a CopyTable);
 
 impl Symbols for ImageSymbols<'_> {
     fn address(&self, path: &str) -> Option<u64> {
-        symbol::meant(path).next().or_else(|| symbol::find_static(path).next()).map(|symbol| symbol.address)
+        symbol::address(path)
     }
 
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {

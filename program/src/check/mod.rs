@@ -49,9 +49,9 @@ use shapes::Shapes;
 
 /// The functions of the image.
 pub trait Symbols {
-    /// Returns the virtual address of the function whose demangled path is `path`, perhaps with a number after it, as
-    /// [`numbered`](kprobes_symbols::names::numbered) reads it. If several functions match, returns the lowest address.
-    /// If no function matches, returns the address of the static with this path.
+    /// Returns the virtual address of the static whose demangled path is `path`, otherwise of the function. Its path
+    /// may have a number after it, as [`numbered`](kprobes_symbols::names::numbered) reads it. If several match,
+    /// returns the lowest address.
     fn address(&self, path: &str) -> Option<u64>;
 
     /// Returns the virtual address ranges of all functions that a probe on `path` means, none twice. A function that
