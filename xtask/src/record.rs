@@ -440,17 +440,23 @@ fn read_from(path: &Path, start: u64) -> Result<Vec<u8>> {
 pub struct Settings {
     /// The static and the defined events.
     events: Vec<String>,
-    /// The size of each ring in KiB.
-    buffer: Option<u64>,
+    /// The files of the sizes of the rings, each with a size in KiB, in ascending order of size: one file for all CPUs,
+    /// or one for each if the sizes differ.
+    buffers: Vec<(String, u64)>,
 }
 
 impl Settings {
     /// Reads the settings.
     pub fn of(remote: &mut Remote) -> Result<Self, Stopped> {
         let events = remote.ask("cat available_events")?;
-        let size = remote.ask("cat buffer_size_kb")?;
-        let buffer = size.first().and_then(|size| size.split_whitespace().next()?.parse().ok());
-        Ok(Self { events, buffer })
+        let mut buffers = sizes(remote, vec!["buffer_size_kb".into()])?;
+        if buffers.is_empty() {
+            let files = remote.ask("ls per_cpu")?.iter().map(|cpu| format!("per_cpu/{cpu}/buffer_size_kb")).collect();
+            buffers = sizes(remote, files)?;
+        }
+        // In this order, a ring that shrinks makes room for those that grow.
+        buffers.sort_by_key(|&(_, size)| size);
+        Ok(Self { events, buffers })
     }
 
     /// Checks that each of these definitions makes a new event, which can be removed again.
@@ -476,8 +482,8 @@ impl Settings {
         for event in self.added(&now) {
             remote.does(&format!("-:{}", event.replace(':', "/")))?;
         }
-        if let Some(buffer) = self.buffer.filter(|_| self.buffer != now.buffer) {
-            remote.does(&format!("echo {buffer} > buffer_size_kb"))?;
+        for (file, size) in self.buffers.iter().filter(|_| self.buffers != now.buffers) {
+            remote.does(&format!("echo {size} > {file}"))?;
         }
         Ok(())
     }
@@ -487,6 +493,17 @@ impl Settings {
     fn added<'a>(&self, now: &'a Self) -> impl Iterator<Item = &'a String> {
         now.events.iter().rev().filter(move |event| !self.events.contains(event))
     }
+}
+
+/// Reads the numbers at the start of these files. A file without one is left out.
+fn sizes(remote: &mut Remote, files: Vec<String>) -> Result<Vec<(String, u64)>, Stopped> {
+    let mut sizes = Vec::new();
+    for file in files {
+        let printed = remote.ask(&format!("cat {file}"))?;
+        let size = printed.iter().find_map(|line| line.split_whitespace().next()?.parse().ok());
+        sizes.extend(size.map(|size| (file, size)));
+    }
+    Ok(sizes)
 }
 
 /// Returns the name of an event, perhaps with its group, if the definition gives one.
@@ -561,7 +578,7 @@ mod tests {
 
     #[test]
     fn only_new_events_are_defined_where_they_are_removed_again() {
-        let settings = Settings { events: vec!["kprobes:blocks".into()], buffer: None };
+        let settings = Settings { events: vec!["kprobes:blocks".into()], buffers: Vec::new() };
         for (definition, is_new) in [
             ("p:blocks f", false),
             ("r5:kprobes/blocks f", false),
@@ -582,7 +599,7 @@ mod tests {
     fn events_are_removed_before_those_that_they_are_on() {
         let events = ["sched:sched_switch", "kprobes:old", "kprobes:in", "eprobes:on"].map(String::from);
         let lists = [&events[..2], &events[..]];
-        let [before, now] = lists.map(|events| Settings { events: events.to_vec(), buffer: None });
+        let [before, now] = lists.map(|events| Settings { events: events.to_vec(), buffers: Vec::new() });
         assert_eq!(before.added(&now).collect::<Vec<_>>(), ["eprobes:on", "kprobes:in"]);
     }
 

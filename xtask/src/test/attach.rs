@@ -231,12 +231,19 @@ fn detached(fixture: &Fixture) -> Result<Outcome> {
     ensure!(String::from_utf8_lossy(unread).contains(LEFT.1), "{missed} bytes are missed of {printed:?}");
     ensure!(!read.is_empty() && before.ends_with(&read), "{read:?} was read, and {missed} bytes are missed");
     drop(read);
+    {
+        let target = find()?;
+        let mut remote = Remote::start(&target, fixture.seconds)?;
+        // The rings have sizes of their own, if there are several CPUs.
+        ensure!(remote.does("echo 64 > per_cpu/cpu0/buffer_size_kb")?, "the size of a ring cannot be set");
+        remote.leave(target.farewell());
+    }
     for _ in 0..2 {
         let target = find()?;
         let mut remote = Remote::start(&target, fixture.seconds)?;
         no_probe_is_left(&mut remote)?;
-        let sizes = remote.ask("cat buffer_size_kb")?;
-        ensure!(sizes == ["512"], "the rings have {sizes:?} KiB");
+        let size = remote.ask("cat per_cpu/cpu0/buffer_size_kb")?;
+        ensure!(size == ["64"], "the ring of a CPU has {size:?} KiB");
         let settings = Settings::of(&mut remote)?;
         let mut recorded = Recorded::of(fs::read(target.image()?)?);
         let Target::Detached(found) = &target else { bail!("another machine was found") };
