@@ -1,5 +1,23 @@
 //! The host command: builds the images, boots them and reads their UART. `cargo xtask help` lists its subcommands.
 
+/// Prints to standard error like the macro of `std`, but does not panic if it is gone, as after a terminal was closed:
+/// the command still has to write its files and to give its machine back.
+macro_rules! eprint {
+    ($($argument:tt)*) => {
+        drop(std::io::Write::write_fmt(&mut std::io::stderr(), format_args!($($argument)*)))
+    };
+}
+
+/// Prints a line to standard error, as `eprint` does.
+macro_rules! eprintln {
+    () => {
+        eprint!("\n")
+    };
+    ($($argument:tt)*) => {
+        eprint!("{}\n", format_args!($($argument)*))
+    };
+}
+
 mod attach;
 mod audit;
 mod bench;
@@ -31,7 +49,6 @@ mod workspace;
 
 use std::{
     ffi::OsString,
-    fmt::Display,
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
@@ -157,16 +174,14 @@ fn make_image(options: &ImageOptions) -> Result<()> {
 
 fn main() -> ExitCode {
     let done = execute(Arguments::parse().command);
-    // With the terminal, the standard error may be gone.
-    let tell = |sentence: &dyn Display| drop(writeln!(io::stderr(), "xtask: {sentence:#}"));
     let status = done.unwrap_or_else(|error| {
         if !is_closed_output(&error) {
-            tell(&error);
+            eprintln!("xtask: {error:#}");
         }
         failure_status(&error).into()
     });
     signals::ended_by().map_or(status, |signal| {
-        tell(&format_args!("ended by {signal}"));
+        eprintln!("xtask: ended by {signal}");
         signal.status().into()
     })
 }

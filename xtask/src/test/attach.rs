@@ -440,18 +440,24 @@ fn open(port: &Path) -> Result<Connection> {
 fn programs(fixture: &Fixture) -> Result<Outcome> {
     let directory = fixture.directory("programs")?;
     let [file, source] = ["trace.dat", "program.bt"].map(|name| directory.join(name));
-    let record = |program: &str| -> Result<_> {
+    let record = |program: &str, notes: Stdio| -> Result<_> {
         let _ = fs::remove_file(&file);
         fs::write(&source, program)?;
         let mut command = own(&["record", "--no-network", "-e", EVENT, "-c", EVENTS.1, "-p", "-"])?;
         command.args(&fixture.options).arg("--image").arg(&fixture.image).arg("-o").arg(&file);
-        Ok(command.stdin(File::open(&source)?).output()?)
+        Ok(command.stdin(File::open(&source)?).stderr(notes).output()?)
     };
-    let done = record("kprobe:sha2::* { @blocks = count(); }")?;
+    let counted = "kprobe:sha2::* { @blocks = count(); }";
+    let done = record(counted, Stdio::piped())?;
     let [output, notes] = [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     ensure!(done.status.success() && output.trim() == format!("@blocks: {}", EVENTS.0), "{output}{notes}");
     ensure!(notes.contains(&format!("trace.dat: {} events", EVENTS.0)) && file.is_file(), "{notes}");
-    let refused = record("kprobe:nowhere { @ = count(); }")?;
+    // The standard error is gone, as with a closed terminal.
+    let (reader, notes) = io::pipe()?;
+    drop(reader);
+    let done = record(counted, notes.into())?;
+    ensure!(done.status.success() && file.is_file(), "without a standard error: {}", done.status);
+    let refused = record("kprobe:nowhere { @ = count(); }", Stdio::piped())?;
     let notes = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(refused.status.code() == Some(3) && notes.contains("error: no function matches this"), "{notes}");
     ensure!(!file.exists(), "a refused program has left a file");
