@@ -217,7 +217,7 @@ pub fn follow(
             && last_sign.elapsed() < LIVES
             && let Some(note) = conversation.progress_note(elapsed)
         {
-            screen.end_line()?;
+            screen.end_line().inspect_err(|_| interrupt(&*machine, &input_queue))?;
             eprintln!("{note}");
             next_note = 2 * elapsed;
         }
@@ -238,7 +238,7 @@ pub fn follow(
             Ok(Input::Machine(Output::Bytes(bytes))) => {
                 last_sign = Instant::now();
                 if !conversation.is_checking() {
-                    screen.show(&bytes)?;
+                    screen.show(&bytes).inspect_err(|_| interrupt(&*machine, &input_queue))?;
                 }
                 conversation.output(&bytes)
             }

@@ -1,13 +1,15 @@
-//! Ends commands by signals while they use a machine that goes on.
+//! Ends commands by signals, or without a reader of their output, while they use a machine that goes on.
 
 use std::{
     fs,
     process::{Command, Stdio},
+    thread,
+    time::Instant,
 };
 
 use anyhow::{Context, Result, ensure};
 
-use super::{EVENT, Fixture, PROGRAM, Running, WORKLOAD, no_probe_is_left, open};
+use super::{EVENT, Fixture, PROGRAM, Running, TURN, WORKLOAD, no_probe_is_left, open};
 use crate::{boot::Target, remote::Remote, setup, test::report::Outcome};
 
 /// Each command takes its probes away, says what has ended it, and has the exit status of that signal.
@@ -44,6 +46,16 @@ pub(super) fn ended(fixture: &Fixture) -> Result<Outcome> {
             remote.leave(None);
         }
     }
+    // The reader of its output has gone, as `head` does. The machine answers at its prompt after that.
+    let Running { mut child, output } = Running::start(fixture, &cable, &patience, "attach", &["--script", &script])?;
+    drop(output);
+    let deadline = fixture.deadline();
+    while child.0.try_wait()?.is_none() {
+        ensure!(Instant::now() < deadline, "attach goes on without a reader of its output");
+        thread::sleep(TURN);
+    }
+    let target = Target::Connected { connection: open(&cable.port)?, kernel: None };
+    Remote::start(&target, fixture.seconds).context("attach has left a command")?.leave(None);
     if setup::tool("trace-cmd").is_ok() {
         let report = Command::new("trace-cmd").args(["report", &file]).stdin(Stdio::null()).output()?;
         let report = String::from_utf8(report.stdout).context("trace-cmd prints what is no text")?;
