@@ -21,11 +21,11 @@ use kprobes_symbols::SymbolTable;
 use kprobes_wire::record::{Frame, Frames, PayloadKind};
 
 use crate::{
-    boot,
+    boot, failure_status,
     machine::{Start, with_channel},
     remote::{Heard, Remote, Stopped, TURN},
     signals::{catch_interrupts, check_signals, ended_by, is_interrupted},
-    trace::{self, FAILED, Outcome, ProgramOptions, REFUSED, STOPPED, check_line, source::Source},
+    trace::{self, FAILED, Outcome, ProgramOptions, REFUSED, check_line, source::Source},
     workspace,
 };
 use format::Format;
@@ -162,20 +162,11 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         outcome
     });
     drop(channel);
-    let status = match outcome {
-        Ok(Ending::Refused) => return Ok(REFUSED.into()),
-        Ok(Ending::Failed) => FAILED.into(),
-        Ok(Ending::Done | Ending::Exited(_)) if !recorded.is_complete() => INCOMPLETE.into(),
-        Ok(Ending::Done) => ExitCode::SUCCESS,
-        Ok(Ending::Exited(status)) => status.into(),
-        // The part that has come until then is written.
-        Err(error) if error.is::<Stopped>() && recorded.is_begun => {
-            eprintln!("xtask: {error:#}");
-            STOPPED.into()
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(if recorded.write_all(&options.output) { status } else { ExitCode::FAILURE })
+    if matches!(outcome, Ok(Ending::Refused)) {
+        return Ok(REFUSED.into());
+    }
+    let status = recorded.status(outcome)?;
+    Ok(if recorded.write_all(&options.output) { status.into() } else { ExitCode::FAILURE })
 }
 
 /// Checks that a file can be written at the end: that its directory exists, and that it is no directory itself.
@@ -280,6 +271,23 @@ impl Recorded {
     /// Returns whether everything that the machine has recorded is here.
     fn is_complete(&self) -> bool {
         self.is_whole && self.missing == 0 && self.damaged == 0
+    }
+
+    /// Returns the exit status of a command whose recording has ended so. Fails if there is nothing to write.
+    fn status(&self, outcome: Result<Ending>) -> Result<u8> {
+        match outcome {
+            Ok(Ending::Refused) => Ok(REFUSED),
+            Ok(Ending::Failed) => Ok(FAILED),
+            Ok(Ending::Done | Ending::Exited(_)) if !self.is_complete() => Ok(INCOMPLETE),
+            Ok(Ending::Done) => Ok(0),
+            Ok(Ending::Exited(status)) => Ok(status),
+            // The part that has come until then is written.
+            Err(error) if self.is_begun && (error.is::<Stopped>() || !self.pages.is_empty()) => {
+                eprintln!("xtask: {error:#}");
+                Ok(failure_status(&error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the recording to each of these files, and says so. Returns false if one cannot be written. The others are
@@ -574,7 +582,10 @@ impl TracerRecord {
 mod tests {
     use std::{env, process};
 
+    use anyhow::anyhow;
+
     use super::*;
+    use crate::trace::STOPPED;
 
     #[test]
     fn only_new_events_are_defined_where_they_are_removed_again() {
@@ -613,6 +624,18 @@ mod tests {
         assert!(fs::read(&other).unwrap().starts_with(&[0x17, 0x08, 0x44]));
         assert!(Recorded::default().write_all(&[other]));
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_recording_is_written_whatever_ended_it() {
+        let mut recorded = Recorded { is_begun: true, is_whole: true, ..Recorded::default() };
+        assert_eq!(recorded.status(Ok(Ending::Exited(7))).unwrap(), 7);
+        assert!(recorded.status(Err(anyhow!("no page has come"))).is_err());
+        assert_eq!(recorded.status(Err(Stopped("it is silent".into()).into())).unwrap(), STOPPED);
+        recorded.pages.push(vec![0; PAGE]);
+        assert_eq!(recorded.status(Err(anyhow!("the program ended abnormally"))).unwrap(), 1);
+        recorded.missing = 1;
+        assert_eq!(recorded.status(Ok(Ending::Done)).unwrap(), INCOMPLETE);
     }
 
     #[test]
