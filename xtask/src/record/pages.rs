@@ -74,10 +74,11 @@ impl<'a> Iterator for Page<'a> {
     fn next(&mut self) -> Option<Event<'a>> {
         loop {
             let head = self.word()?;
-            self.time += u64::from(head >> 5);
+            self.time = self.time.wrapping_add(u64::from(head >> 5));
             let length = match head & 31 {
                 30 => {
-                    self.time += u64::from(self.word()?) << 27;
+                    let ticks = u64::from(self.word()?) << 27;
+                    self.time = self.time.wrapping_add(ticks);
                     continue;
                 }
                 0 => (self.word()? as usize).checked_sub(4)?,
@@ -117,5 +118,7 @@ mod tests {
             damaged[at] ^= 0xff;
             assert!(events(&damaged).count() < PAGE);
         }
+        page[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(events(&page).map(|event| event.time).next(), Some(4), "times are numbers of 64 bits");
     }
 }
