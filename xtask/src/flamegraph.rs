@@ -36,19 +36,20 @@ pub struct Options {
 
 /// Draws the stacks.
 pub fn flamegraph(options: &Options) -> Result<()> {
+    // Checked before standard input is read.
+    let files = options.output.iter().map(|path| Ok((path, form(path)?))).collect::<Result<Vec<_>>>()?;
     let text = match &options.input {
         Some(path) => fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?,
         None => io::read_to_string(io::stdin().lock()).context("standard input cannot be read")?,
     };
     let stacks = Stacks::read(&text, options.map.as_deref())?;
-    if options.output.is_empty() {
+    if files.is_empty() {
         return stacks.fold(&mut io::stdout().lock()).context("the output cannot be written");
     }
-    for path in &options.output {
-        let write = form(path)?;
+    for (path, form) in files {
         let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
         let mut file = BufWriter::new(file);
-        let written = match write {
+        let written = match form {
             Form::Picture => stacks.draw(&options.title, &options.count_name, &mut file),
             Form::Folded => stacks.fold(&mut file),
             Form::Speedscope => stacks.speedscope(&options.title, &mut file),
@@ -234,7 +235,7 @@ fn function(frame: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stacks, form};
+    use super::{Options, Stacks, flamegraph, form};
     use std::path::Path;
 
     const OUTPUT: &str = r#"{"type": "attached_probes", "count": 1, "data": {"probes": 1}}
@@ -270,7 +271,16 @@ mod tests {
         let two = OUTPUT.to_string() + &OUTPUT.replace("@s", "@t");
         assert_eq!(refused(&two, None), "several maps have stacks as keys: choose one by --map, of @s, @t");
         assert!(Stacks::read(&two, Some("@t")).is_ok());
-        assert!(form(Path::new("a.png")).is_err() && form(Path::new("a.speedscope.json")).is_ok());
+        assert!(form(Path::new("a.speedscope.json")).is_ok());
+        let options = Options {
+            input: Some("nowhere.json".into()),
+            output: vec!["a.svg".into(), "a.png".into()],
+            map: None,
+            title: String::new(),
+            count_name: String::new(),
+        };
+        let refused = flamegraph(&options).unwrap_err().to_string();
+        assert!(refused.starts_with("a.png must be FILE.svg"), "{refused}");
     }
 
     #[test]
