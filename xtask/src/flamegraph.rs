@@ -44,7 +44,8 @@ pub fn flamegraph(options: &Options) -> Result<()> {
     };
     let stacks = Stacks::read(&text, options.map.as_deref())?;
     if files.is_empty() {
-        return stacks.fold(&mut io::stdout().lock()).context("the output cannot be written");
+        // A closed output has no sentence.
+        return Ok(stacks.fold(&mut io::stdout().lock())?);
     }
     for (path, form) in files {
         let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
