@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::Path};
 use anyhow::{Result, ensure};
 
 use super::{Board, Configuration, Interruption, Interrupts};
-use crate::{disk, setup::trees};
+use crate::{disk, machine::option_value, setup::trees};
 
 /// Options of the command line that override a configuration.
 #[derive(clap::Args, Default)]
@@ -90,9 +90,7 @@ impl Board {
         arguments.extend(interruption.iter().map(OsString::from));
         for argument in &qemu.arguments {
             arguments.push(match argument.split_once(disk::PLACEHOLDER) {
-                Some((before, behind)) => {
-                    [before.as_ref(), disk::path()?.as_os_str(), behind.as_ref()].into_iter().collect()
-                }
+                Some((before, behind)) => around(before, &disk::path()?, behind),
                 None => argument.into(),
             });
         }
@@ -113,6 +111,13 @@ impl Board {
     }
 }
 
+/// Returns an argument with a path in it.
+fn around(before: &str, path: &Path, behind: &str) -> OsString {
+    let mut argument = option_value(before, path);
+    argument.push(behind);
+    argument
+}
+
 /// The number of CPUs that a GICv2 has interfaces for (Arm IHI 0048, 1.4).
 const GIC_V2_CPUS: u32 = 8;
 
@@ -127,7 +132,7 @@ pub fn with_reboot(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use super::Overrides;
+    use super::{Overrides, around};
     use crate::board::{Board, tests::TEXT};
     use std::path::Path;
 
@@ -162,6 +167,8 @@ mod tests {
             .iter()
             .find_map(|argument| argument.to_str()?.strip_prefix("file=")?.strip_suffix(",snapshot=on"));
         assert!(Path::new(file.unwrap()).is_file(), "{arguments:?}");
+        let argument = around("file=", Path::new("/a,b/disk.img"), ",snapshot=on");
+        assert_eq!(argument, "file=/a,,b/disk.img,snapshot=on", "QEMU takes two commas for one");
     }
 
     #[test]
