@@ -246,9 +246,11 @@ pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
     write_file(bytes, out, None)
 }
 
-/// Writes a file as [`write_bytes()`] does. It appears with these permissions; if they are `None`, with those of any
-/// new file.
+/// Writes a file as [`write_bytes()`] does. Fails if a device, such as `/dev/null`, or a directory is there. The file
+/// appears with these permissions; if they are `None`, with those of any new file.
 fn write_file(bytes: &[u8], out: &Path, permissions: Option<Permissions>) -> Result<()> {
+    let is_other = fs::metadata(out).is_ok_and(|found| !found.is_file());
+    ensure!(!is_other, "{} is not a file, and would be replaced by one", out.display());
     let mut unfinished = out.as_os_str().to_owned();
     unfinished.push(format!(".{}", process::id()));
     fs::write(&unfinished, bytes)

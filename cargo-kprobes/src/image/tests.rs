@@ -5,7 +5,7 @@ use std::{env, fs, process};
 use anyhow::Result;
 use kprobes_symbols::SymbolTable;
 
-use super::{Tables, contents, fill, fill_in, parse_elf, with_tables};
+use super::{Tables, contents, fill, fill_in, parse_elf, with_tables, write_bytes};
 use crate::audit::Executable;
 
 const START: u64 = 0xffff_ffc0_0000_0000;
@@ -301,6 +301,18 @@ fn a_function_ends_with_its_section_at_the_latest() {
         let error = Executable::parse(&program).unwrap_err().to_string();
         assert_eq!(error, "a section extends past the last address");
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_not_replaced() {
+    // A socket, in place of a device.
+    let path = env::temp_dir().join(format!("kprobes-socket-{}", process::id()));
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let error = write_bytes(b"image", &path).unwrap_err().to_string();
+    let is_kept = !fs::metadata(&path).unwrap().is_file();
+    fs::remove_file(&path).unwrap();
+    assert_eq!((error, is_kept), (format!("{} is not a file, and would be replaced by one", path.display()), true));
 }
 
 #[test]
