@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use step::SetupStep;
-pub use tools::{get as tools, get_one as tool};
+pub use tools::{command as tool_command, get as tools, get_one as tool};
 
 use crate::{
     board::Board,

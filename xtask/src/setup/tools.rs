@@ -1,7 +1,9 @@
 //! Programs that the tests use: those that read cards, to check ours, and one that fetches from the kernel's server.
 
 use std::{
+    env,
     io::ErrorKind,
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -42,10 +44,33 @@ fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns a command for a program. Debian has some of these in directories that are in the PATH of root alone.
+pub fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    if let Ok(path) = env::join_paths(directories) {
+        command.env("PATH", path);
+    }
+    command
+}
+
 fn missing(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     let is_missing = |(program, _): &(&str, &str)| {
-        let started = Command::new(program).arg("--help").stdin(Stdio::null()).output();
+        let started = command(program).arg("--help").stdin(Stdio::null()).output();
         started.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     };
     tools.iter().filter(|tool| is_missing(tool)).map(|(_, package)| *package).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::command;
+
+    #[test]
+    fn programs_of_root_are_found() {
+        let command = command("sfdisk");
+        let path = command.get_envs().find_map(|(name, value)| value.filter(|_| name == "PATH")).unwrap();
+        assert!(path.to_string_lossy().ends_with("/usr/sbin:/sbin"), "{path:?}");
+    }
 }

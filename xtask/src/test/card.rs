@@ -49,16 +49,16 @@ fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {
     image::write_bytes(&bytes, &card)?;
     image::write_bytes(&bytes[START..], &partition)?;
 
-    let table = run(Command::new("sfdisk").arg("--dump").arg(&card))?;
+    let table = run(setup::tool_command("sfdisk").arg("--dump").arg(&card))?;
     let partitions: Vec<_> = table.lines().filter(|line| line.contains(" start=")).collect();
     let [line] = partitions[..] else { return Err(anyhow!("sfdisk sees {} partitions:\n{table}", partitions.len())) };
     let words: String = line.split_whitespace().collect();
     ensure!(words.contains("start=8192,") && words.contains("type=c"), "sfdisk sees {line:?}");
-    run(Command::new("fsck.fat").arg("-n").arg(&partition))?;
+    run(setup::tool_command("fsck.fat").arg("-n").arg(&partition))?;
 
     let copy = |name: &str, to: &Path| {
         let from = format!("{}@@4M", card.display());
-        run(Command::new("mcopy").args(["-n", "-o", "-i", &from, &format!("::{name}")]).arg(to))?;
+        run(setup::tool_command("mcopy").args(["-n", "-o", "-i", &from, &format!("::{name}")]).arg(to))?;
         fs::read(to).with_context(|| format!("{} cannot be read", to.display()))
     };
     for name in &board.sd()?.firmware {
