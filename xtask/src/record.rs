@@ -470,11 +470,8 @@ impl Settings {
     /// Checks that each of these definitions makes a new event, which can be removed again.
     fn check(&self, definitions: &[String]) -> Result<()> {
         for definition in definitions {
-            let Some(name) = given_name(definition) else { continue };
-            let name = name.replace(['/', '.'], ":");
-            let is_same =
-                |event: &&String| **event == name || event.split_once(':').is_some_and(|(_, own)| own == name);
-            if let Some(event) = self.events.iter().find(is_same) {
+            let event = given_event(definition).filter(|event| self.events.contains(event));
+            if let Some(event) = event {
                 let event = event.replace(':', "/");
                 bail!(
                     "the machine has an event {event} already: remove it by `-:{event}`, or define one of another name"
@@ -514,9 +511,19 @@ fn sizes(remote: &mut Remote, files: Vec<String>) -> Result<Vec<(String, u64)>, 
     Ok(sizes)
 }
 
-/// Returns the name of an event, perhaps with its group, if the definition gives one.
-fn given_name(definition: &str) -> Option<&str> {
-    definition.split_whitespace().next()?.split_once(':').map(|(_, name)| name)
+/// Returns the event that a definition makes, as `GROUP:NAME`, if it gives a name.
+fn given_event(definition: &str) -> Option<String> {
+    let (kind, name) = definition.split_whitespace().next()?.split_once(':')?;
+    // Without a group, it is in that of its kind, as in Linux.
+    let group = match kind.chars().next() {
+        Some('f') => "fprobes",
+        Some('t') => "tracepoints",
+        Some('e') => "eprobes",
+        Some('s') => "synthetic",
+        _ => "kprobes",
+    };
+    let (group, name) = name.split_once(['/', '.']).unwrap_or((group, name));
+    Some(format!("{group}:{name}"))
 }
 
 /// The format of the record of a stack, as Linux has it (kernel/trace/trace_entries.h).
@@ -589,12 +596,16 @@ mod tests {
 
     #[test]
     fn only_new_events_are_defined_where_they_are_removed_again() {
-        let settings = Settings { events: vec!["kprobes:blocks".into()], buffers: Vec::new() };
+        let events = ["kprobes:blocks", "sched:sched_switch"].map(String::from).to_vec();
+        let settings = Settings { events, buffers: Vec::new() };
         for (definition, is_new) in [
             ("p:blocks f", false),
             ("r5:kprobes/blocks f", false),
             ("p:kprobes.blocks f", false),
             ("p:other/blocks f", true),
+            ("e:blocks kprobes/other", true),
+            ("p:sched_switch f", true),
+            ("t:sched/sched_switch other", false),
             ("p:block f", true),
             ("p f x=+0(%x0):u8", true),
         ] {
