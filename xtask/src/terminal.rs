@@ -94,20 +94,20 @@ impl Terminal {
 
     /// Returns what was typed since the last call.
     pub fn keystrokes(&mut self) -> Keystrokes {
-        let typed = match self.keys.try_recv() {
-            _ if is_noted() => None,
+        let (typed, leaves) = match self.keys.try_recv() {
+            _ if is_noted() => (Vec::new(), true),
             Ok(typed) => match &mut self.filter {
                 Some(filter) => filter.pass(&typed),
-                None => Some(typed),
+                None => (typed, false),
             },
-            Err(TryRecvError::Empty) => Some(Vec::new()),
-            Err(TryRecvError::Disconnected) => None,
+            Err(error) => (Vec::new(), error == TryRecvError::Disconnected),
         };
-        match typed.map(|typed| self.history.pass(typed)) {
-            None => Keystrokes::Leave(self.history.leave()),
-            Some(keys) if keys.is_empty() => Keystrokes::Nothing,
-            Some(keys) => Keystrokes::Keys(keys),
+        let mut keys = if leaves && typed.is_empty() { typed } else { self.history.pass(typed) };
+        if leaves {
+            keys.extend(self.history.leave());
+            return Keystrokes::Leave(keys);
         }
+        if keys.is_empty() { Keystrokes::Nothing } else { Keystrokes::Keys(keys) }
     }
 
     /// Gives the terminal its line discipline back while `work` is done, which a signal ends.
@@ -155,17 +155,18 @@ struct Filter {
 }
 
 impl Filter {
-    /// Returns the keys for the machine. `None` if the person leaves. Ctrl-A twice is one Ctrl-A for the machine.
-    fn pass(&mut self, typed: &[u8]) -> Option<Vec<u8>> {
+    /// Returns the keys for the machine, and whether the person leaves after them. Ctrl-A twice is one Ctrl-A for the
+    /// machine.
+    fn pass(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         let mut keys = Vec::new();
         for &key in typed {
             match (key, std::mem::take(&mut self.is_escaped)) {
-                (b'x' | b'X', true) => return None,
+                (b'x' | b'X', true) => return (keys, true),
                 (ESCAPE, false) => self.is_escaped = true,
                 _ => keys.push(key),
             }
         }
-        Some(keys)
+        (keys, false)
     }
 }
 
@@ -205,9 +206,13 @@ mod tests {
     #[test]
     fn only_the_command_s_own_keys_are_kept_back() {
         let mut filter = Filter::default();
-        assert_eq!(filter.pass(b"ab\r").unwrap(), b"ab\r");
-        assert_eq!(filter.pass(b"x\x01").unwrap(), b"x");
-        assert_eq!(filter.pass(b"\x01\x01\x01").unwrap(), b"\x01\x01");
-        assert_eq!(filter.pass(b"y\x01X").map(|keys| keys.len()), None);
+        for (typed, keys, leaves) in [
+            (&b"ab\r"[..], &b"ab\r"[..], false),
+            (b"x\x01", b"x", false),
+            (b"\x01\x01\x01", b"\x01\x01", false),
+            (b"y\x01Xz", b"y", true),
+        ] {
+            assert_eq!(filter.pass(typed), (keys.to_vec(), leaves), "{typed:?}");
+        }
     }
 }
