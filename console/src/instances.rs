@@ -72,7 +72,7 @@ impl Instances {
         self.all.iter().any(|Instance { events, .. }| events.iter().any(|own| is_same(own) && events.is_busy(own)))
     }
 
-    /// Disarms all events, or arms the enabled events again.
+    /// Disarms all kprobes and the events that are on them, or arms those that are enabled again.
     ///
     /// # Errors
     ///

@@ -142,7 +142,7 @@ pub(super) static NODES: [Node; 68] = [
         .help("the functions that run while a probe is handled"),
     file("kprobes/enabled", kprobes::read_may_be_armed, kprobes::write_may_be_armed)
         .of_all()
-        .help("whether events are armed; written: 0, 1, n, y"),
+        .help("whether p, r, and e on them, are armed; written: 0, 1, n, y"),
     read_only("kprobes/list", kprobes::read_list)
         .of_all()
         .help("all probes: address, k or r, place, [DISABLED], [OPTIMIZED]"),

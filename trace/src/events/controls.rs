@@ -53,7 +53,7 @@ pub(super) struct Controls {
     /// The settings of all events that were ever enabled or got a filter or triggers.
     of_events: Vec<EventSettings>,
     pub(super) services: Services,
-    /// Whether the probes of all defined events are disarmed, whatever the settings of the events are.
+    /// Whether all kprobes, and the events that are on them, are disarmed, whatever their settings are.
     disarmed: bool,
     /// The restriction that applies to all events.
     restriction: Restriction,
@@ -213,13 +213,13 @@ impl<P: RegisteredProbe> Events<P> {
         }
     }
 
-    /// Whether events may be armed at all: `kprobes/enabled`.
+    /// Whether kprobes, and the events that are on them, may be armed at all: `kprobes/enabled`.
     #[must_use]
     pub fn may_be_armed(&self) -> bool {
         !self.controls.disarmed
     }
 
-    /// Disarms all events, or arms again all that should be.
+    /// Disarms all kprobes and the events that are on them, or arms again all that should be.
     ///
     /// # Errors
     ///

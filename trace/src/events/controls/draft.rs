@@ -8,7 +8,7 @@ use core::mem;
 use fallible::{Arc, OutOfMemory, TryClone};
 
 use super::{Name, name};
-use crate::definition::Definition;
+use crate::definition::{Base, Definition, Family};
 use crate::errno::Errno;
 use crate::events::{Event, Events, OtherProbe, RegisteredProbe};
 use crate::recorder::Recorder;
@@ -98,9 +98,7 @@ impl<P: RegisteredProbe> Events<P> {
             let dependents = self.armed_dependents(event, &all)?;
             let (recorder, address) = (event.recorder(), event.address());
             let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents)?;
-            let is_exempt =
-                event.is_static() || event.is_of_commands() || event.is_synthetic() || event.is_on_synthetic();
-            let is_to_be_armed = of_event.settings.is_armed() && (!self.controls.disarmed || is_exempt);
+            let is_to_be_armed = of_event.settings.is_armed() && !(self.controls.disarmed && self.is_at_kprobe(event));
             // The snippet of a disarmed event is made when the event is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.is_armed());
@@ -145,6 +143,15 @@ impl<P: RegisteredProbe> Events<P> {
         }
         self.controls.of_events = all;
         Ok(())
+    }
+
+    /// Whether the event is a kprobe, or is on one. As in Linux, `kprobes/enabled` disarms no others.
+    fn is_at_kprobe(&self, event: &Event<P>) -> bool {
+        let is_kprobe = |event: &Event<P>| event.is_of_probe() && event.definition().family == Family::Kprobe;
+        match &event.definition().place.base {
+            Base::Event(Some(group), base) => self.find((group, base)).is_ok_and(is_kprobe),
+            _ => is_kprobe(event),
+        }
     }
 
     /// Resets the settings of all events whose probes are all `meant`: they are disabled, and have no filter and no

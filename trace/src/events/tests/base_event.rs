@@ -320,3 +320,31 @@ fn an_event_stays_while_others_are_on_it() {
     remove_all(&mut events, None).unwrap();
     assert!(events.iter().all(Event::is_static));
 }
+
+/// As in Linux, `kprobes/enabled` is about kprobes alone. An event that is on one misses its hits, too.
+#[test]
+fn only_kprobes_and_the_events_on_them_are_disarmed() {
+    let mut events = others();
+    for line in [
+        "f:entry f",
+        "f:exit f%return",
+        "t:trace noted",
+        "e:some kprobes.some",
+        "e:back kprobes.back",
+        "e:entry fprobes.entry",
+        "e:noted test.noted",
+    ] {
+        define(&mut events, line).unwrap();
+    }
+    let armed = |events: &Events<Counter>| -> Vec<String> {
+        let armed = events.iter().filter(|event| event.is_armed()).map(|event| event.definition());
+        armed.map(|definition| std::format!("{}:{}", definition.group, definition.event)).collect()
+    };
+    events.set_enabled(None, None, true).unwrap();
+    assert_eq!(armed(&events).len(), events.iter().count());
+    events.set_may_be_armed(false).unwrap();
+    let others = ["test:noted", "fprobes:entry", "fprobes:exit", "tracepoints:trace", "eprobes:entry", "eprobes:noted"];
+    assert_eq!(armed(&events), others);
+    events.set_may_be_armed(true).unwrap();
+    assert_eq!(armed(&events).len(), events.iter().count());
+}
