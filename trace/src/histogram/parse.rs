@@ -70,17 +70,20 @@ pub struct Definition {
     pub(super) clock: Result<Option<TraceClock>, u32>,
     /// What to do with the histogram if it exists already.
     pub command: Option<Command>,
+    /// Whether the histogram must exist already: it is to be continued or cleared.
+    pub(crate) must_exist: bool,
 }
 
-/// What to do with a histogram besides making it, or instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What to do with a histogram besides making it, or instead. If several are given, the greatest one is meant, as in
+/// Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Command {
-    /// Stop counting hits for now.
-    Pause,
-    /// Count hits again.
-    Continue,
     /// Drop the counts.
     Clear,
+    /// Count hits again.
+    Continue,
+    /// Stop counting hits for now.
+    Pause,
 }
 
 #[derive(Debug)]
@@ -249,7 +252,7 @@ impl Definition {
         let all = Fragment { text, column };
         let (mut keys, mut values, mut sorts) = (None, None, None);
         let mut size = SIZE_DEFAULT;
-        let (mut command, mut clock) = (None, None);
+        let (mut command, mut must_exist, mut clock) = (None, false, None);
         let (mut name_of_it, mut no_hits) = (None, false);
         let (mut own, mut actions) = (Vec::new(), Vec::new());
         for fragment in all.split(':') {
@@ -274,8 +277,11 @@ impl Definition {
                 (_, Some(_)) => fallible::extend(&mut own, fragment.split(','))?,
                 ("nohitcount" | "NOHC", None) => no_hits = true,
                 ("pause", None) => command = Some(Command::Pause),
-                ("cont" | "continue", None) => command = Some(Command::Continue),
-                ("clear", None) => command = Some(Command::Clear),
+                (name @ ("cont" | "continue" | "clear"), None) => {
+                    let given = if name == "clear" { Command::Clear } else { Command::Continue };
+                    command = command.max(Some(given));
+                    must_exist = true;
+                }
                 (_, None) => return Err(fragment.error(Problem::UnknownParameter)),
             }
         }
@@ -368,6 +374,7 @@ impl Definition {
             is_automatic: false,
             clock,
             command,
+            must_exist,
         }))
     }
 
@@ -664,6 +671,7 @@ impl TryClone for Definition {
             is_automatic: self.is_automatic,
             clock: self.clock,
             command: self.command,
+            must_exist: self.must_exist,
         })
     }
 }

@@ -272,6 +272,19 @@ fn a_histogram_is_paused_continued_and_cleared() {
     };
     assert_eq!(problem(set(&mut settings, "hist:keys=x if u == 1")), Some(Problem::Exists));
     assert_eq!(problem(set(&mut settings, "hist:keys=x:clear")), Some(Problem::NotThere));
+    assert_eq!(problem(set(&mut settings, "hist:keys=x:cont:pause")), Some(Problem::NotThere));
+    // As in Linux, the order in which commands are given is irrelevant.
+    for both in ["pause:cont", "cont:pause", "clear:pause:continue"] {
+        set(&mut settings, "hist:keys=x:cont if u == 1").unwrap();
+        set(&mut settings, &format!("hist:keys=x:{both} if u == 1")).unwrap();
+        assert!(shown(&settings).contains("if u == 1 [paused]\n"), "{both}");
+    }
+    for both in ["clear:cont", "cont:clear"] {
+        set(&mut settings, "hist:keys=x:pause if u == 1").unwrap();
+        set(&mut settings, &format!("hist:keys=x:{both} if u == 1")).unwrap();
+        assert!(shown(&settings).contains("if u == 1 [active]\n"), "{both}");
+    }
+    assert_tried!(entries(&settings), 2);
     set(&mut settings, "hist:keys=x").unwrap();
     assert_eq!(settings.triggers().len(), 2);
     assert!(settings.remove_trigger(&Request::parse("!hist:keys=x", Hit::new().fields()).unwrap()).is_some());

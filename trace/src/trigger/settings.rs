@@ -415,14 +415,12 @@ impl Settings {
             }
             (TriggerKind::Histogram(_), Some(_)) => return Err(SetError::Histogram(histogram::Problem::Exists)),
             (_, Some(_)) => return Err(SetError::Exists),
-            (TriggerKind::Histogram(definition), None) => match definition.command {
-                Some(Command::Continue | Command::Clear) => {
-                    return Err(SetError::Histogram(histogram::Problem::NotThere));
-                }
-                _ => match resources.named {
-                    Some(named) => Action::Histogram(named.clone()),
-                    None => Action::Histogram(Arc::try_new(resources.histogram(definition)?)?),
-                },
+            (TriggerKind::Histogram(Definition { must_exist: true, .. }), None) => {
+                return Err(SetError::Histogram(histogram::Problem::NotThere));
+            }
+            (TriggerKind::Histogram(definition), None) => match resources.named {
+                Some(named) => Action::Histogram(named.clone()),
+                None => Action::Histogram(Arc::try_new(resources.histogram(definition)?)?),
             },
             (TriggerKind::Stacktrace, None) => Action::Stacktrace,
             (TriggerKind::Snapshot, None) => match resources.rings {
