@@ -133,7 +133,7 @@ impl Instances {
             return Err(Errno::Exists);
         }
         if name.len() > NAME_MAX {
-            return Err(Errno::Invalid);
+            return Err(Errno::NameTooLong);
         }
         let name = fallible::copy(name)?;
         self.all.try_reserve(1).map_err(OutOfMemory::from)?;

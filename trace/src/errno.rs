@@ -34,6 +34,8 @@ pub enum Errno {
     Invalid,
     /// EDOM
     Domain,
+    /// ENAMETOOLONG
+    NameTooLong,
     /// EOVERFLOW
     Overflow,
     /// EBADF
@@ -57,6 +59,7 @@ impl fmt::Display for Errno {
             Self::IsDirectory => "Is a directory",
             Self::NotDirectory => "Not a directory",
             Self::Invalid => "Invalid argument",
+            Self::NameTooLong => "File name too long",
             Self::Domain => "Numerical argument out of domain",
             Self::Overflow => "Value too large for defined data type",
             Self::BadFile => "Bad file descriptor",
