@@ -18,7 +18,7 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     if line.trim_ascii_start().starts_with("s:") {
         return define_synthetic(session, line);
     }
-    match definition::parse(&arguments::without_quotes(line)?).map_err(fail)? {
+    match session.events.parse(&arguments::without_quotes(line)?, &tracing::Names).map_err(fail)? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
             session.events.define(definition, &tracing::Names).map_err(fail)?;

@@ -46,7 +46,8 @@ pub(super) fn define(session: &mut Session, line: &str, family: Option<Family>) 
     if family.is_some_and(|family| family != Family::of_line(line)) {
         return Err(Errno::Invalid);
     }
-    match definition::parse(line).map_err(|error| refuse(session, line, &error))? {
+    let parsed = session.events.parse(line, &tracing::Names);
+    match parsed.map_err(|error| refuse(session, line, &error))? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
             let outcome = session.events.define(definition, &tracing::Names);

@@ -232,6 +232,22 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
     command.map(Some).map_err(|error| place_error(&parts, error, None))
 }
 
+/// Parses what Linux reads of a definition before it looks for the place: the letter and the place, and for a probe on
+/// an event also the name. Returns `Ok(None)` if one of these is wrong, or if the line is no definition.
+///
+/// # Errors
+///
+/// Fails if there is no memory for the parts of the line.
+pub(crate) fn beginning(line: &str) -> Result<Option<Definition>, OutOfMemory> {
+    let tokens = token::tokens(line)?;
+    let &[first, place, ..] = tokens.as_slice() else { return Ok(None) };
+    let first = match (Family::of_line(line), first.split_once(':')) {
+        (Family::Kprobe, Some((letter, _))) => letter,
+        _ => first,
+    };
+    Ok(parse_definition(first, &[place], &parts(&tokens)?).ok())
+}
+
 /// Parses a place alone: `SYMBOL[+OFFSET]` or `0xADDRESS`. White space around it is ignored.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ pub(crate) use list::Listed;
 pub use registered_probe::{Form, RegisteredProbe};
 pub use resolve::{ResolveError, resolve};
 
-use crate::definition::{self, Argument, BYTES_MAX, Base, Definition, EventKind, Family, Problem, Removal};
+use crate::definition::{self, Argument, BYTES_MAX, Base, Command, Definition, EventKind, Family, Problem, Removal};
 use crate::errno::Errno;
 use crate::filter::{self, Filter, FindFunction};
 use crate::format::{self, Format, Shape, Type};
@@ -171,6 +171,38 @@ impl<P: RegisteredProbe> Events<P> {
         self.rings
     }
 
+    /// Parses a line as [`definition::parse`] does. If several parts are wrong, one of them is the place, and it does
+    /// not exist, returns that problem, unless Linux finds another one first.
+    ///
+    /// # Errors
+    ///
+    /// Returns the problem, with the position of its cause.
+    pub fn parse(&self, line: &str, symbols: &dyn Symbols) -> Result<Option<Command>, definition::Error> {
+        definition::parse(line).map_err(|error| match definition::beginning(line) {
+            Ok(Some(beginning)) => self.missing_place(&beginning, symbols).unwrap_or(error),
+            Ok(None) | Err(OutOfMemory) => error,
+        })
+    }
+
+    /// Returns the problem of a definition whose place does not exist. As in Linux, the function of an fprobe is looked
+    /// up last, so this returns `None` for it.
+    fn missing_place(&self, definition: &Definition, symbols: &dyn Symbols) -> Option<definition::Error> {
+        let found = match definition.family {
+            Family::Kprobe => resolve(&definition.place, symbols)
+                .map(|_| ())
+                .map_err(|ResolveError { problem, reason }| definition.error(1, problem, reason)),
+            Family::Tracepoint | Family::Event => self.base_event(definition).map(|_| ()),
+            Family::Fprobe => Ok(()),
+        };
+        let is_missing = |error: &definition::Error| {
+            matches!(
+                error.problem,
+                Problem::NoFunction | Problem::Ambiguous | Problem::NoTracepoint | Problem::AttachedEvent
+            )
+        };
+        found.err().filter(is_missing)
+    }
+
     /// Defines an event, which is then disabled. If the event exists, adds another probe to it, which is enabled if
     /// the other probes are, and follows the settings of the event from the first hit on.
     ///
@@ -178,6 +210,9 @@ impl<P: RegisteredProbe> Events<P> {
     ///
     /// Returns the problem, with its position in the definition's line. Then nothing has changed.
     pub fn define(&mut self, mut definition: Definition, symbols: &dyn Symbols) -> Result<(), definition::Error> {
+        if let Some(error) = self.missing_place(&definition, symbols) {
+            return Err(error);
+        }
         let (mut tested, mut is_on_probe) = (Vec::new(), false);
         match self.base_event(&definition)? {
             Some(base_event) => {

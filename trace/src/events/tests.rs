@@ -618,6 +618,33 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_eq!(Problem::TooBig.errno(), Errno::TooLong);
 }
 
+/// As in Linux, a place that does not exist is found before what else is wrong with a line, but for an fprobe.
+#[test]
+fn a_missing_place_is_found_first() {
+    let mut events = events();
+    define(&mut events, "p:taken f x=%x0").unwrap();
+    for (line, caret, problem) in tried([
+        ("p:x  g %x99", "     ^", Problem::NoFunction),
+        ("r:1x twice $nosuch", "     ^", Problem::Ambiguous),
+        ("p:taken g", "        ^", Problem::NoFunction),
+        ("p:x f %x99", "      ^", Problem::Register),
+        ("p:1x f %x99", "  ^", Problem::Event),
+        ("r0:x g %x99", " ^", Problem::Maxactive),
+        ("f:x g %x0", "      ^", Problem::NoRegisters),
+        ("t:x nothing %x0", "    ^", Problem::NoTracepoint),
+        ("e:x no.event $a:junk if", "    ^", Problem::AttachedEvent),
+        ("e:1x no.event", "  ^", Problem::Event),
+        ("e:x kprobes.taken $x:junk", "                     ^", Problem::Type),
+    ]) {
+        let defined = events.parse(line, &Names).and_then(|command| match command {
+            Some(Command::Define(definition)) => events.define(definition, &Names),
+            _ => Ok(()),
+        });
+        let error = defined.expect_err(line);
+        assert_eq!((error.problem, error.column), (problem, caret.len() - 1), "{line}");
+    }
+}
+
 /// Two spellings of one function are the same function.
 #[test]
 fn one_probe_spelled_in_two_ways_is_one() {
