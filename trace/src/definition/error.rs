@@ -254,7 +254,7 @@ impl Problem {
             Self::GroupTooLong | Self::EventTooLong => "63 characters at most",
             Self::Variable => "$argN (at a function's entry or return), $retval (return), $stack, $stackN, $comm",
             Self::NoRegisters => "only `p` and `r` have registers",
-            Self::Register => "a register is %x0 to %x30, %sp, %pc or %pstate",
+            Self::Register => "a register is %x0 to %x30, %lr, %sp, %pc or %pstate",
             Self::Argument => "one of %REG, @ADDRESS, $VARIABLE, NAME, +OFFSET(…), \\NUMBER",
             Self::NoTypes => "arguments can be named only in probes on the entry or the return of a named function",
             Self::Hyphen => "a field is NAME->FIELD or NAME.FIELD",

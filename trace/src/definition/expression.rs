@@ -132,6 +132,7 @@ impl Expression {
 
 fn register(name: &str) -> Option<Register> {
     match name {
+        "lr" => Register::x(30),
         "sp" => Some(Register::SP),
         "pc" => Some(Register::PC),
         "pstate" => Some(Register::PSTATE),

@@ -103,6 +103,7 @@ fn expressions() {
     assert_tried!(plain("p f %sp"), Origin::Register(Register::SP));
     assert_tried!(plain("p f %pc"), Origin::Register(Register::PC));
     assert_tried!(plain("p f %pstate"), Origin::Register(Register::PSTATE));
+    assert_tried!(plain("p f %lr"), plain("p f %x30"));
     assert_tried!(plain("p f $stack"), Origin::Register(Register::SP));
     assert_tried!(plain("p f $stack3"), Origin::Stack(3));
     assert_tried!(plain("p f $arg3"), Origin::Argument(2));
@@ -470,6 +471,6 @@ fn errors_are_logged_as_linux_logs_them() {
     let error = parse("r:x vfs_read+4").unwrap_err();
     let text = "Retprobe address must be an function entry";
     assert_eq!((error.position, error.to_string()), (4, text.to_string()));
-    let text = "Invalid register name: a register is %x0 to %x30, %sp, %pc or %pstate";
+    let text = "Invalid register name: a register is %x0 to %x30, %lr, %sp, %pc or %pstate";
     assert_eq!(parse(line).unwrap_err().to_string(), text);
 }
