@@ -29,6 +29,8 @@ problems! {
 
     /// The line begins with none of `p`, `r` and `-`, or has no place. Linux logs nothing for it.
     NotADefinition = "Invalid argument";
+    /// Neither a group nor an event follows `-:`. Linux logs nothing for it.
+    NothingToRemove = "Event name is not specified";
     /// The probe to remove does not exist. Linux logs nothing for it.
     NoSuchEvent = "No such file or directory";
     /// The probe to remove is enabled. Linux logs nothing for it.
@@ -215,7 +217,10 @@ impl Problem {
     /// Whether `error_log` shows the problem. As in Linux, for some problems the error of the write is the only report.
     #[must_use]
     pub const fn is_logged(self) -> bool {
-        !matches!(self, Self::NotADefinition | Self::NoSuchEvent | Self::Busy | Self::OutOfMemory)
+        !matches!(
+            self,
+            Self::NotADefinition | Self::NothingToRemove | Self::NoSuchEvent | Self::Busy | Self::OutOfMemory
+        )
     }
 
     /// Returns the problem that Linux logs after this one, at the same position.

@@ -463,7 +463,7 @@ fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, ParseE
         None => (None, name),
     };
     if group.is_none() && event.text.is_empty() {
-        return Err(event.error(Problem::NoEvent));
+        return Err(event.error(Problem::NothingToRemove));
     }
     let event = Some(fallible::copy(event.text)?).filter(|event| !event.is_empty());
     Ok(Removal {

@@ -181,7 +181,8 @@ fn removals() {
     }
     assert_tried!(refused("- x", " ^"), Problem::NotADefinition);
     assert_tried!(refused("-x", " ^"), Problem::NotADefinition);
-    assert_tried!(refused("-:", "  ^"), Problem::NoEvent);
+    assert_tried!(refused("-:", "  ^"), Problem::NothingToRemove);
+    assert!(!Problem::NothingToRemove.is_logged());
 }
 
 #[test]
