@@ -225,6 +225,25 @@ test!(
     }
 );
 
+/// Writes a text to the trace as writing to `trace_marker` does.
+#[inline(never)]
+fn writer(events: &Events<Probe>) -> bool {
+    black_box(events.write_marker("here"))
+}
+
+test!(
+    fn the_stack_at_a_text_is_that_of_its_writer() {
+        let mut events = tracing::events::<Probe>(tracing::rings()).unwrap();
+        events.add_all_static().expect("there is memory");
+        events.set_trigger(("ftrace", "print"), "stacktrace").expect("the event takes triggers");
+        events.clear_trace();
+        assert!(black_box(writer(&events)));
+        let text = trace_of(&events, 9);
+        let is_of_writer = |line: &str| line.starts_with(" => ") && line.ends_with("::writer");
+        assert!(text.lines().any(is_of_writer), "{text}");
+    }
+);
+
 test!(
     fn nothing_is_recorded_while_it_is_switched_off() {
         let rings = tracing::rings();

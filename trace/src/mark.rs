@@ -74,6 +74,22 @@ pub fn here() -> u64 {
     here
 }
 
+/// Returns the frame pointer of the function that this call is inlined into; 0 on the host.
+#[inline(always)]
+fn frame_pointer() -> u64 {
+    let frame_pointer;
+    // SAFETY: the instruction reads x29, and writes only the output register.
+    #[cfg(target_os = "none")]
+    unsafe {
+        core::arch::asm!("mov {}, x29", out(reg) frame_pointer, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_os = "none"))]
+    {
+        frame_pointer = 0;
+    }
+    frame_pointer
+}
+
 /// A sink that keeps the first [`PRINTK_MAX`] bytes and drops the rest.
 struct Buffer {
     bytes: [u8; PRINTK_MAX],
@@ -159,16 +175,19 @@ impl<P: RegisteredProbe> Events<P> {
                 frame.x[0] = ptr::from_ref(&print).expose_provenance() as u64;
                 masked(|context, was_masked| {
                     frame.pstate = if was_masked { TrapFrame::IRQ_MASKED } else { 0 };
+                    // The stack of the event begins here.
+                    frame.x[29] = frame_pointer();
                     let hit = RecordedHit {
                         context: *context,
-                        address: 0,
+                        address: here(),
                         return_address: None,
                         entry: &[],
                         is_caller_in_x30: false,
                     };
                     // SAFETY: `masked` has masked interrupts, so nothing else is recorded on this CPU. The event is not
                     // one of returns, and `hit` has no return address. The argument of its recorder is the address of
-                    // the fields, which is in x0.
+                    // the fields, which is in x0. x29 and the address are those of this function, which does not
+                    // return before the stack has been walked.
                     unsafe { recorder.record(Registers::Frame(&frame), &hit) };
                 });
             }
