@@ -20,7 +20,7 @@ use fallible::OutOfMemory;
 
 use super::classify::{classify, signed};
 use super::control::Control;
-use super::op::Op;
+use super::op::{Indirect, Op};
 use super::verdict::{Reason, Verdict};
 
 /// The number of instructions after ADR among which the load is looked for.
@@ -121,8 +121,10 @@ fn table(at: u64, function: Range<u64>, read: impl Fn(u64) -> u32) -> Option<u64
             return Some(start);
         }
         let leaves = match Control::after(word, classify(word)) {
-            Control::Next | Control::Either(_) | Control::Call(_) => false,
-            Control::Jump(_) | Control::Register { .. } => true,
+            Control::Next | Control::Either(_) | Control::Call(_) | Control::Register { kind: Indirect::Call, .. } => {
+                false
+            }
+            Control::Jump(_) | Control::Register { kind: Indirect::Jump | Indirect::Return, .. } => true,
         };
         if leaves || computes(word, rd) {
             break;
@@ -203,6 +205,21 @@ mod tests {
         // b.hi 10; cbhi x8, x0, 10.
         for bounds_check in [0x5400_0148, 0xf440_0148] {
             assert_eq!(data(&function(bounds_check)), [(5, 1), (6, 1), (7, 1), (8, 1), (9, 1)]);
+        }
+    }
+
+    #[test]
+    fn a_table_may_be_read_after_a_call() {
+        // bl +0x40; blr x8.
+        for call in [0x9400_0010, 0xd63f_0100] {
+            let function = [
+                0x1000_0093, // adr x19, 4
+                call,
+                0x3860_6a60, // ldrb w0, [x19, x0]
+                RET,
+                NOP, // 4
+            ];
+            assert_eq!(data(&function), [(4, 0)], "{call:#010x}");
         }
     }
 
