@@ -13,6 +13,7 @@ use crate::insn::classify;
 use crate::insn::control::Control;
 use crate::insn::op::Indirect;
 use crate::insn::registers::{RegisterAccess, Registers};
+use crate::insn::verdict::{Reason, Verdict};
 
 /// The largest number of times that the instructions are looked at before every register counts as found. Loops in
 /// loops take one more for each level.
@@ -190,6 +191,10 @@ impl Instruction {
         }
         let RegisterAccess { reads, writes } = RegisterAccess::under(verdict, word);
         let reads = if reads == Registers::ALL { reads } else { reads & SCRATCH };
-        Self { reads, writes: writes & SCRATCH, control: Some(Control::after(word, verdict)), ..NOTHING }
+        let control = match verdict {
+            Verdict::Reject(Reason::ExceptionReturn) => None,
+            _ => Some(Control::after(word, verdict)),
+        };
+        Self { reads, writes: writes & SCRATCH, control, ..NOTHING }
     }
 }

@@ -17,6 +17,7 @@ const SET_FRAME: u32 = 0x9100_03fd; // mov x29, sp
 const POP: u32 = 0xa8c2_7bfd; // ldp x29, x30, [sp], #32
 const JUMP_X0: u32 = 0xd61f_0000; // br x0
 const HVC: u32 = 0xd400_0002; // hvc #0
+const ERET: u32 = 0xd69f_03e0;
 const SET_X9: u32 = 0xd280_0029; // mov x9, #1
 const READ_X9: u32 = 0xaa09_03e0; // mov x0, x9
 const READ_FLAGS: u32 = 0x9a9f_17e0; // cset x0, eq
@@ -216,6 +217,9 @@ fn a_caller_that_goes_on_by_a_jump_table_may_need_it() {
     // A direct branch leads to the reader, and x9 is written on the way.
     let direct = [PUSH, call(8), compare_branch(2), JUMP_X0, SET_X9, branch(2), RET, READ_X9, RET, NOP, RET];
     assert_eq!(live(&direct, 9), None);
+    // Only the indirect jump leads to the word after an exception return.
+    let returning = [PUSH, call(7), compare_branch(2), JUMP_X0, SET_X9, ERET, READ_X9, RET, NOP, RET];
+    assert_eq!(live(&returning, 8), kept_by_call(1));
 }
 
 #[test]
