@@ -9,13 +9,16 @@ pub(super) fn name(key: u16) -> Option<&'static str> {
     Some(NAMES[at].1)
 }
 
+/// DBGDTRTX_EL0. MRS of the same register reads another one, DBGDTRRX_EL0 (Arm ARM, D17.3).
+pub(super) const TRANSMIT: u16 = key(2, 3, 0, 5, 0);
+
 /// The names, in ascending order of the keys.
 pub(super) static NAMES: [(u16, &str); 151] = [
     (key(2, 0, 0, 2, 2), "mdscr_el1"),
     (key(2, 0, 1, 0, 4), "oslar_el1"),
     (key(2, 0, 1, 1, 4), "oslsr_el1"),
     (key(2, 0, 1, 3, 4), "osdlr_el1"),
-    (key(2, 3, 0, 5, 0), "dbgdtrtx_el0"),
+    (TRANSMIT, "dbgdtrtx_el0"),
     (key(3, 0, 0, 0, 0), "midr_el1"),
     (key(3, 0, 0, 0, 5), "mpidr_el1"),
     (key(3, 0, 0, 0, 6), "revidr_el1"),

@@ -51,6 +51,9 @@ impl fmt::Display for Instruction {
             },
             Self::WriteState(field, value) => write!(f, "msr {field}, #{value}"),
             Self::Operation { key, register, result } => operation::write(f, key, register, result),
+            Self::Move { key: register::TRANSMIT, register, read: true } => {
+                write!(f, "mrs {}, dbgdtrrx_el0", General(register))
+            }
             Self::Move { key, register, read: true } => write!(f, "mrs {}, {}", General(register), Special(key)),
             Self::Move { key, register, read: false } => write!(f, "msr {}, {}", Special(key), General(register)),
         }

@@ -58,6 +58,8 @@ const SYSTEM: &[(u32, &str)] = &[
     (0xd518_c01f, "msr vbar_el1, xzr"),
     (0xd538_f281, "mrs x1, s3_0_c15_c2_4"),
     (0xd511_34a7, "msr s2_1_c3_c4_5, x7"),
+    (0xd533_0500, "mrs x0, dbgdtrrx_el0"),
+    (0xd513_0500, "msr dbgdtrtx_el0, x0"),
     (0xd50b_7522, "ic ivau, x2"),
     (0xd508_711f, "ic ialluis"),
     (0xd508_7103, "ic ialluis, x3"),
@@ -99,7 +101,7 @@ fn each_system_register_has_one_place_in_the_table() {
     names.sort_unstable();
     assert!(names.is_sorted_by(|one, next| one < next), "a name stands twice");
     for (key, name) in register::NAMES {
-        assert_eq!(shown(0, 0xd520_0003 | u32::from(key) << 5, 0..0), format!("mrs x3, {name}"));
+        assert_eq!(shown(0, 0xd500_0003 | u32::from(key) << 5, 0..0), format!("msr {name}, x3"));
     }
 }
 
