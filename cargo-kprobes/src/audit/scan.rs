@@ -138,6 +138,10 @@ pub fn scan(executable: &Executable, callees: &dyn Callees, entry: u64) -> Optio
         for &target in &goes_to {
             if !range.contains(&target) {
                 leave(&state, Some(target));
+                if callees.ends_path(target) {
+                    body.ended.insert(target);
+                    continue;
+                }
                 body.returns |= callees.returns(target);
                 if outlined(executable, target) {
                     let mut after = state;

@@ -112,6 +112,11 @@ fn a_path_ends_where_it_is_declared_to() {
     let executable = Executable::of(&functions);
     let found = audit(&executable, &format!("{ROOT}[abandons]\nstop = \"test\"\n"));
     assert_eq!(found, ["root → stop: cannot be followed at 0x100 (stop): it generates an exception"]);
+    // Also if that is the last that another function does.
+    let functions: [(&str, u64, &[u32]); 3] =
+        [("root", 0, &root), ("last", 0x100, &[jump(0x100)]), ("leave", 0x200, &[RET])];
+    let found = audit(&Executable::of(&functions), &format!("{ROOT}[abandons]\nleave = \"test\"\n"));
+    assert_eq!(found, [""; 0]);
 }
 
 #[test]
