@@ -111,6 +111,11 @@ impl RegisterValues {
         self.set(LINK, Value::Unknown);
     }
 
+    /// Forgets all values, also that of the stack pointer.
+    pub fn forget(&mut self) {
+        self.0 = [Value::Unknown; 32];
+    }
+
     /// Updates the values for the instruction `word` at the virtual address `address`, which is not a branch.
     pub fn execute(&mut self, address: u64, word: u32) {
         let result = self.result(address, word);

@@ -115,6 +115,20 @@ fn an_outlined_function_calls_what_its_caller_knows() {
 }
 
 #[test]
+fn outlined_functions_that_execute_too_much_are_not_followed_to_their_end() {
+    // Each but the last calls the next one twice, so the last would be executed 2^14 times.
+    let names: Vec<String> = (1..=15).map(|number| format!("OUTLINED_FUNCTION_{number}")).collect();
+    let (root, twice) = ([call(0x100), RET], [call(0x100), call(0x100 - 4), RET]);
+    let mut functions: Vec<(&str, u64, &[u32])> = vec![("root", 0, &root[..])];
+    functions.extend((1..15).zip(&names).map(|(number, name)| (name.as_str(), 0x100 * number, &twice[..])));
+    functions.push((names[14].as_str(), 0xf00, &[RET][..]));
+    let found = audit(&Executable::of(&functions), ROOT);
+    assert_eq!(found[0], "root: makes the stack pointer unknown before 0x4 (root+0x4): declare it in [frames]");
+    assert!(found[1..].iter().all(|found| found.starts_with("root: has an indirect call at ")), "{found:#?}");
+    assert!(found.len() > 1, "{found:#?}");
+}
+
+#[test]
 fn a_tail_call_has_the_stack_that_is_left() {
     let root = [PUSH, POP, jump(0x100 - 8)];
     assert_eq!(deepest(&[("root", 0, &root), ("callee", 0x100, &[DOWN, UP, RET])], ""), 64);
