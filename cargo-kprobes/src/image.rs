@@ -10,6 +10,7 @@ mod survey;
 mod types;
 
 use std::{
+    collections::HashMap,
     fs::{self, Permissions},
     ops::Range,
     path::{Path, PathBuf},
@@ -357,17 +358,20 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
 /// the next of instructions (ELF for the Arm 64-bit Architecture, section 5.7: `$d` and `$x`, each with or without a
 /// suffix from a dot on).
 fn data_in_text(file: &ElfFile64<'_>) -> Result<Vec<Range<u64>>> {
-    let mut data = Vec::new();
-    for section in file.sections().filter(|section| section.kind() == SectionKind::Text) {
-        let mut marks = Vec::new();
-        for symbol in file.symbols().filter(|symbol| symbol.section_index() == Some(section.index())) {
-            let name = symbol.name().context("the name of a symbol is not valid")?;
-            match name.split('.').next() {
-                Some("$d") => marks.push((symbol.address(), true)),
-                Some("$x") => marks.push((symbol.address(), false)),
-                _ => {}
-            }
+    let text: Vec<_> = file.sections().filter(|section| section.kind() == SectionKind::Text).collect();
+    let mut marks: HashMap<_, Vec<(u64, bool)>> = text.iter().map(|section| (section.index(), Vec::new())).collect();
+    for symbol in file.symbols() {
+        let Some(marks) = symbol.section_index().and_then(|index| marks.get_mut(&index)) else { continue };
+        let name = symbol.name().context("the name of a symbol is not valid")?;
+        match name.split('.').next() {
+            Some("$d") => marks.push((symbol.address(), true)),
+            Some("$x") => marks.push((symbol.address(), false)),
+            _ => {}
         }
+    }
+    let mut data = Vec::new();
+    for section in text {
+        let mut marks = marks.remove(&section.index()).unwrap_or_default();
         // If both are at one address, no data lies between them: the instructions count.
         marks.sort_unstable_by_key(|&(address, is_data)| (address, !is_data));
         let ends =
