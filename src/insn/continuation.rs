@@ -2,8 +2,8 @@
 //!
 //! Inlined into its caller, which runs while a hit is handled: [`classify`](super::classify) is not part of that code.
 
-use super::classify::may_branch;
-use super::memory::{Exclusive, exclusive, signed};
+use super::classify::{may_branch, signed};
+use super::memory::{Exclusive, exclusive};
 
 /// What an instruction is to an exclusive sequence.
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +37,14 @@ impl Continuation {
             return NEXT;
         }
         if word & 0xfc00_0000 == 0x1400_0000 {
-            return Self::Next { falls_through: false, offset: Some(signed(word, 0, 26) << 2) };
+            return Self::Next { falls_through: false, offset: Some((signed(word, 25, 0) as i64) << 2) };
         }
         // B.cond and BC.cond; CBZ and CBNZ; TBZ and TBNZ.
         if word & 0xff00_0000 == 0x5400_0000 || word & 0x7e00_0000 == 0x3400_0000 {
-            return Self::Next { falls_through: true, offset: Some(signed(word, 5, 19) << 2) };
+            return Self::Next { falls_through: true, offset: Some((signed(word, 23, 5) as i64) << 2) };
         }
         if word & 0x7e00_0000 == 0x3600_0000 {
-            return Self::Next { falls_through: true, offset: Some(signed(word, 5, 14) << 2) };
+            return Self::Next { falls_through: true, offset: Some((signed(word, 18, 5) as i64) << 2) };
         }
         // NOP, DSB, DMB and ISB. Not CLREX, and not WFE, which would wait with interrupts masked.
         if word == 0xd503_201f || word & 0xffff_f09f == 0xd503_309f && word & 0x60 != 0x60 {

@@ -3,8 +3,7 @@
 //! Inlined into its callers, some of which run while a hit is handled: [`classify`](super::classify) is not part of
 //! that code.
 
-use super::classify::{is_exception_or_system, may_branch};
-use super::memory::signed;
+use super::classify::{is_exception_or_system, may_branch, signed};
 
 /// The effect of an instruction on the return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +45,7 @@ impl Linkage {
             0xd65f_03c0 | 0xd65f_0bff | 0xd65f_0fff => Self::Return,
             _ if word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000 => Self::Call,
             _ if word & 0xffff_f800 == 0xd73f_0800 || word & 0xffff_f81f == 0xd63f_081f => Self::Call,
-            _ if word & 0xfc00_0000 == 0x1400_0000 => Self::Jump(signed(word, 0, 26) << 2),
+            _ if word & 0xfc00_0000 == 0x1400_0000 => Self::Jump((signed(word, 25, 0) as i64) << 2),
             _ => Self::Elsewhere,
         }
     }

@@ -3,6 +3,8 @@
 //!
 //! Inlined into its callers, which run while a hit is handled.
 
+use super::classify::{bit, field, signed};
+
 /// The bytes that a load or store accesses. They lie at consecutive addresses. A handler of a watchpoint gets it from
 /// [`WatchHit::access`](crate::probe::WatchHit::access).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,22 +29,6 @@ pub enum Exclusive {
         /// The number of the register; 31 is the zero register.
         status: u8,
     },
-}
-
-#[inline(always)]
-const fn field(word: u32, high: u32, low: u32) -> u32 {
-    word >> low & ((1 << (high - low + 1)) - 1)
-}
-
-#[inline(always)]
-const fn bit(word: u32, number: u32) -> bool {
-    word >> number & 1 == 1
-}
-
-/// The signed field of `length` bits that begins at bit `low`.
-#[inline(always)]
-pub(super) const fn signed(word: u32, low: u32, length: u32) -> i64 {
-    ((word << (32 - low - length)).cast_signed() >> (32 - length)) as i64
 }
 
 /// Returns whether the word is an exclusive access, and which (C4.1.88, load/store exclusive), with the unprivileged
@@ -94,7 +80,7 @@ impl MemoryAccess {
             };
         }
         let is_vector = bit(word, 26);
-        let displaced = base.wrapping_add_signed(signed(word, 12, 9));
+        let displaced = base.wrapping_add_signed(i64::from(signed(word, 20, 12)));
         if word & 0x3b00_0000 == 0x3900_0000 {
             let scale = if is_vector && bit(word, 23) { 4 } else { size };
             return Self::one(word, base.wrapping_add(u64::from(field(word, 21, 10)) << scale));
@@ -139,7 +125,7 @@ impl MemoryAccess {
                 (false, _) => return None,
             };
             let is_load = bit(word, 22);
-            let offset = if field(word, 24, 23) == 1 { 0 } else { signed(word, 15, 7) << scale };
+            let offset = if field(word, 24, 23) == 1 { 0 } else { i64::from(signed(word, 21, 15)) << scale };
             return at(base.wrapping_add_signed(offset), 2 << scale, is_load, !is_load);
         }
         // Literals. Not PRFM.
@@ -151,7 +137,7 @@ impl MemoryAccess {
             } else {
                 4
             };
-            return at(pc.wrapping_add_signed(signed(word, 5, 19) << 2), bytes, true, false);
+            return at(pc.wrapping_add_signed(i64::from(signed(word, 23, 5)) << 2), bytes, true, false);
         }
         // DC ZVA: its register is in the lowest bits, and 31 is the zero register.
         if word & 0xffff_ffe0 == 0xd50b_7420 && zeroed > 0 {

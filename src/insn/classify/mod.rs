@@ -87,16 +87,19 @@ pub const fn is_load_or_store(word: u32) -> bool {
 const UNALLOCATED: Verdict = Verdict::Reject(Reason::Unallocated);
 
 /// Returns bits `high` to `low` of `word`, both included.
+#[inline(always)]
 pub(super) const fn field(word: u32, high: u32, low: u32) -> u32 {
     (word >> low) & (u32::MAX >> (31 - (high - low)))
 }
 
 /// Returns bit `number` of `word`.
+#[inline(always)]
 pub(super) const fn bit(word: u32, number: u32) -> bool {
     (word >> number) & 1 != 0
 }
 
 /// Returns the signed number in bits `high` to `low` of `word`, both included.
+#[inline(always)]
 pub(super) const fn signed(word: u32, high: u32, low: u32) -> i32 {
     (word << (31 - high)).cast_signed() >> (31 - high + low)
 }
