@@ -125,6 +125,8 @@ fn hint(number: u32) -> Option<&'static str> {
         38 => "bti jc",
         39 => "pacm",
         40 => "chkfeat x16",
+        48 => "stshh keep",
+        49 => "stshh strm",
         _ => return None,
     })
 }

@@ -42,6 +42,8 @@ const SYSTEM: &[(u32, &str)] = &[
     (0xd503_245f, "bti c"),
     (0xd503_249f, "bti j"),
     (0xd503_24df, "bti jc"),
+    (0xd503_261f, "stshh keep"),
+    (0xd503_263f, "stshh strm"),
     (0xd503_217f, "hint #0xb"),
     (0xd503_2b5f, "hint #0x5a"),
     (0xd503_42df, "msr daifset, #2"),
