@@ -65,7 +65,7 @@ impl Data {
     /// instruction was found that does.
     #[must_use]
     pub fn reader(&self, address: u64) -> Option<u64> {
-        let is_here = |(data, _): &&(Range<u64>, u64)| data.start < address + 4 && address < data.end;
+        let is_here = |(data, _): &&(Range<u64>, u64)| data.start < address.saturating_add(4) && address < data.end;
         self.read.iter().find(is_here).map(|&(_, reader)| reader)
     }
 }
@@ -178,6 +178,8 @@ mod tests {
         assert_eq!(data(&[0x9c00_0040, RET, NOP, NOP, NOP, NOP, NOP]), [(2, 0), (3, 0), (4, 0), (5, 0)]);
         // ldr x0, -8, after its literal.
         assert_eq!(data(&[0x1400_0003, NOP, NOP, 0x58ff_ffc0, RET]), [(1, 3), (2, 3)]);
+        let all = Data::of(START..START + 8, |_| 0x1800_0020).unwrap(); // ldr w0, +4
+        assert_eq!([START + 4, u64::MAX].map(|address| all.reader(address)), [Some(START), None]);
         // prfm pldl1keep, +8 reads nothing; ldr x0, +0x40 and ldr x0, -0x40 read outside the function.
         assert_eq!(data(&[0xd800_0040, RET, NOP, NOP]), []);
         assert_eq!(data(&[0x5800_0200, 0x58ff_fe00, RET]), []);
