@@ -86,25 +86,27 @@ impl Rings {
     ///
     /// Fails if there is no memory for the copy.
     pub fn snapshot(&self) -> Result<Snapshot, OutOfMemory> {
-        self.read(None, |ring| {
+        let copy = |ring: &Ring| -> Result<_, OutOfMemory> {
             let (mut copied, _) = ring.copy(*ring.reader.lock())?;
             copied.drop_first_gap();
             Ok(copied)
-        })
+        };
+        Ok(Snapshot { cpus: fallible::collect_results(self.rings.iter().map(copy))? })
     }
 
     /// Takes all records out of the ring of `cpu`; `None` takes those of all CPUs.
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the copy. Then the records of some CPUs may be gone, and are counted as lost.
+    /// Fails if there is no memory for the copy. Then nothing was taken.
     pub fn take(&self, cpu: Option<usize>) -> Result<Snapshot, OutOfMemory> {
-        self.read(cpu, |ring| {
-            let mut reader = ring.reader.lock();
-            let (copied, next) = ring.copy(*reader)?;
-            *reader = Reader { read: next.read + copied.counts.present, ..next };
-            ring.taken.store(next.position, Ordering::Release);
-            Ok(copied)
+        self.take_all(|number, ring, reader| {
+            if cpu.is_some_and(|cpu| cpu != number) {
+                return Ok((Copied::default(), reader));
+            }
+            let (copied, next) = ring.copy(reader)?;
+            let read = next.read + copied.counts.present;
+            Ok((copied, Reader { read, ..next }))
         })
     }
 
@@ -114,7 +116,7 @@ impl Rings {
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory for the copy. Then the records of some CPUs may be gone.
+    /// Fails if there is no memory for the copy. Then nothing was taken.
     pub fn split_off(&self, now: bool) -> Result<Option<Snapshot>, OutOfMemory> {
         let mut parted = self.parted.lock();
         let newest = self.part(now)?;
@@ -137,17 +139,14 @@ impl Rings {
         if splits == 0 && !now {
             return Ok(None);
         }
-        let taken = self.read(None, |ring| {
-            let mut reader = ring.reader.lock();
+        let taken = self.take_all(|_, ring, reader| {
             let end = (!now).then(|| ring.split.load(Ordering::Acquire));
             if end.is_some_and(|end| end <= reader.position) {
-                return Ok(Copied { first: reader.number, next: reader.number, ..Copied::default() });
+                return Ok((Copied { first: reader.number, next: reader.number, ..Copied::default() }, reader));
             }
-            let (mut copied, next) = ring.copy_to(*reader, end)?;
+            let (mut copied, next) = ring.copy_to(reader, end)?;
             copied.drop_first_gap();
-            *reader = Reader { position: next.position, number: next.number, ..Reader::default() };
-            ring.taken.store(next.position, Ordering::Release);
-            Ok(copied)
+            Ok((copied, Reader { position: next.position, number: next.number, ..Reader::default() }))
         });
         if taken.is_err() && splits != 0 {
             // The positions are still stored, so the next call can try again.
@@ -156,14 +155,24 @@ impl Rings {
         taken.map(Some)
     }
 
-    fn read(
+    /// Takes records out of all rings: `copy` copies those of a ring, and returns the next state of the ring's reader,
+    /// too. If there is no memory for one of the copies, nothing is taken.
+    fn take_all(
         &self,
-        cpu: Option<usize>,
-        read: impl Fn(&Ring) -> Result<Copied, OutOfMemory>,
+        copy: impl Fn(usize, &Ring, Reader) -> Result<(Copied, Reader), OutOfMemory>,
     ) -> Result<Snapshot, OutOfMemory> {
-        let is_meant = |number: usize| cpu.is_none_or(|cpu| cpu == number);
-        let read = |(number, ring)| if is_meant(number) { read(ring) } else { Ok(Copied::default()) };
-        Ok(Snapshot { cpus: fallible::collect_results(self.rings.iter().enumerate().map(read))? })
+        // Every task locks the readers in the order of the CPUs, so there is no deadlock.
+        let mut readers = fallible::collect(self.rings.iter().map(|ring| ring.reader.lock()))?;
+        let copies = self.rings.iter().zip(&readers).enumerate();
+        let copies = fallible::collect_results(copies.map(|(cpu, (ring, reader))| copy(cpu, ring, **reader)))?;
+        let mut cpus = Vec::new();
+        cpus.try_reserve_exact(copies.len())?;
+        for ((ring, reader), (copied, next)) in self.rings.iter().zip(&mut readers).zip(copies) {
+            **reader = next;
+            ring.taken.store(next.position, Ordering::Release);
+            cpus.push(copied);
+        }
+        Ok(Snapshot { cpus })
     }
 }
 
