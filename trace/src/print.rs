@@ -501,7 +501,6 @@ impl<'a> Conversion<'a> {
         let (flags, text) = text.split_at(flags);
         let digits = text.len() - text.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
         let (width, text) = text.split_at(digits);
-        let text = text.strip_prefix(".*").unwrap_or(text);
         let length = text.len() - text.trim_start_matches(['l', 'L', 'h', 'z', 'q']).len();
         let (length, text) = text.split_at(length);
         let mut characters = text.chars();

@@ -172,6 +172,8 @@ fn what_is_not_understood_is_found_before_it_is_printed() {
         r#""%d", REC->name"#,
         r#""%s", REC->number"#,
         r#""%y", 1"#,
+        r#""%.*s", REC->name"#,
+        r#""%.*s", 2, REC->name"#,
         r#""%d", 1, 2"#,
         r#""%d", (1"#,
         r#""%d", 1 +"#,
