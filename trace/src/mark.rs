@@ -124,17 +124,31 @@ impl Rings {
     /// CPU is not left out.
     fn mark(&self, place: u64, text: &[u8]) -> bool {
         text.chunks(PRINT_MAX).all(|part| {
-            masked(|context, was_masked| match self.ring_to_mark(context) {
-                // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
-                Some(ring) => unsafe { ring.mark(context, was_masked, place, part) },
-                None => false,
-            })
+            // SAFETY: `on_this_cpu` passes the ring of this CPU, and masks interrupts.
+            self.on_this_cpu(|ring, context, was_masked| unsafe { ring.mark(context, was_masked, place, part) })
         })
     }
 
-    /// Returns the ring of this CPU, unless the CPU is left out.
-    fn ring_to_mark(&self, context: &Context) -> Option<&Ring> {
-        self.rings.get(context.cpu).filter(|ring| !ring.is_left_out())
+    /// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` gets the
+    /// ring of the CPU, the context, and whether interrupts were masked before. Returns false if the CPU has no ring or
+    /// is left out.
+    ///
+    /// On the host, every thread is on CPU 0, and nothing is masked. A lock keeps the other messages out instead. It
+    /// does not cover hits: `Recorder::record` is `unsafe`, and its caller excludes them.
+    fn on_this_cpu(&self, act: impl FnOnce(&Ring, &Context, bool) -> bool) -> bool {
+        #[cfg(not(target_os = "none"))]
+        static CPU: Mutex<()> = Mutex::new(());
+        #[cfg(not(target_os = "none"))]
+        let _cpu = CPU.lock();
+        let were_masked = platform::are_masked();
+        platform::with_masked(|| {
+            // SAFETY: the callers print to the rings, where `ContextLayout` guarantees the offsets (see its # Safety).
+            let context = unsafe { Context::here() };
+            match self.rings.get(context.cpu) {
+                Some(ring) if !ring.is_left_out() => act(ring, &context, were_masked),
+                _ => false,
+            }
+        })
     }
 }
 
@@ -152,67 +166,47 @@ impl<P: RegisteredProbe> Events<P> {
         if !self.rings().is_on() {
             return Ok(false);
         }
-        Ok(masked(|context, was_masked| match self.rings().ring_to_mark(context) {
-            // SAFETY: `ring` is the ring of this CPU, and interrupts are masked.
-            Some(ring) => unsafe { ring.mark_raw(context, was_masked, bytes) },
-            None => false,
-        }))
+        // SAFETY: `on_this_cpu` passes the ring of this CPU, and masks interrupts.
+        Ok(self.rings().on_this_cpu(|ring, context, was_masked| unsafe { ring.mark_raw(context, was_masked, bytes) }))
     }
 
     /// Records `text` as written to `trace_marker`, after the triggers of `ftrace:print`. Returns false if it is not
     /// recorded, as [`write_raw`](Self::write_raw) does.
     pub fn write_marker(&self, text: &str) -> bool {
-        let is_left_out = || masked(|context, _| self.rings().ring_to_mark(context).is_none());
-        if !self.rings().is_on() || is_left_out() {
+        if !self.rings().is_on() {
             return false;
         }
-        if let Some(event) = self.iter().find(|event| event.is_only_for_triggers()) {
-            let recorder = event.recorder();
-            // Without triggers there is no plan, and the event would be recorded.
-            if recorder.plan.has_plan() {
-                let print = Print { ip: 0, buf: text.into() };
-                let mut frame = TrapFrame::default();
-                frame.x[0] = ptr::from_ref(&print).expose_provenance() as u64;
-                masked(|context, was_masked| {
-                    frame.pstate = if was_masked { TrapFrame::IRQ_MASKED } else { 0 };
-                    // The stack of the event begins here.
-                    frame.x[29] = frame_pointer();
-                    let hit = RecordedHit {
-                        context: *context,
-                        address: here(),
-                        return_address: None,
-                        entry: &[],
-                        is_caller_in_x30: false,
-                    };
-                    // SAFETY: `masked` has masked interrupts, so nothing else is recorded on this CPU. The event is not
-                    // one of returns, and `hit` has no return address. The argument of its recorder is the address of
-                    // the fields, which is in x0. x29 and the address are those of this function, which does not
-                    // return before the stack has been walked.
-                    unsafe { recorder.record(Registers::Frame(&frame), &hit) };
-                });
+        let recorder = self.iter().find(|event| event.is_only_for_triggers()).map(|event| event.recorder());
+        // Without triggers there is no plan, and the event would be recorded.
+        if let Some(recorder) = recorder.filter(|recorder| recorder.plan.has_plan()) {
+            let print = Print { ip: 0, buf: text.into() };
+            let mut frame = TrapFrame::default();
+            frame.x[0] = ptr::from_ref(&print).expose_provenance() as u64;
+            let is_hit = self.rings().on_this_cpu(|_, context, was_masked| {
+                frame.pstate = if was_masked { TrapFrame::IRQ_MASKED } else { 0 };
+                // The stack of the event begins here.
+                frame.x[29] = frame_pointer();
+                let hit = RecordedHit {
+                    context: *context,
+                    address: here(),
+                    return_address: None,
+                    entry: &[],
+                    is_caller_in_x30: false,
+                };
+                // SAFETY: `on_this_cpu` has masked interrupts, so nothing else is recorded on this CPU. The event is
+                // not one of returns, and `hit` has no return address. The argument of its recorder is the address of
+                // the fields, which is in x0. x29 and the address are those of this function, which does not return
+                // before the stack has been walked.
+                unsafe { recorder.record(Registers::Frame(&frame), &hit) };
+                true
+            });
+            if !is_hit {
+                return false;
             }
         }
         // As in Linux, a trigger that turns tracing off comes too late for this text.
         self.rings().mark(0, text.as_bytes())
     }
-}
-
-/// Calls `act` with interrupts masked: the task stays on its CPU, and nothing else records there. `act` gets the
-/// context, and whether interrupts were masked before.
-///
-/// On the host, every thread is on CPU 0, and nothing is masked. A lock keeps the other messages out instead. It does
-/// not cover hits: `Recorder::record` is `unsafe`, and its caller excludes them.
-fn masked<T>(act: impl FnOnce(&Context, bool) -> T) -> T {
-    #[cfg(not(target_os = "none"))]
-    static CPU: Mutex<()> = Mutex::new(());
-    #[cfg(not(target_os = "none"))]
-    let _cpu = CPU.lock();
-    let were_masked = platform::are_masked();
-    platform::with_masked(|| {
-        // SAFETY: the callers print to the rings, where `ContextLayout` guarantees the offsets (see its # Safety).
-        let context = unsafe { Context::here() };
-        act(&context, were_masked)
-    })
 }
 
 #[cfg(all(test, not(loom)))]

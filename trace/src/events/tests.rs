@@ -1035,6 +1035,24 @@ fn children_follow_into_the_restriction() {
     assert_eq!(tasks, "3\n7\n");
 }
 
+/// A text for `trace_marker` fires triggers only where it is recorded.
+#[test]
+fn a_text_on_a_cpu_that_is_left_out_fires_no_trigger() {
+    let mut events = events();
+    events.add_static(&crate::mark::PRINT).unwrap();
+    let print = ("ftrace", "print");
+    events.set_trigger(print, "hist:keys=buf").unwrap();
+    assert!(events.write_marker("kept"));
+    events.restrict(Restriction { cpus: Some(0b10), ..Restriction::default() }, None).unwrap();
+    assert!(!events.write_marker("lost"));
+    let mut shown = String::new();
+    let trigger = &events.settings(print).unwrap().triggers()[0];
+    trigger.histogram().unwrap().write(&mut shown, trigger, &Names).unwrap();
+    assert!(shown.contains("{ buf: kept ") && shown.contains("\n    Hits: 1\n"), "{shown}");
+    let text = trace(&events, 9);
+    assert!(text.contains(": tracing_mark_write: kept\n") && text.lines().count() == 1, "{text}");
+}
+
 /// The numbers of records continue across records that were read or are missing.
 #[test]
 fn the_clock_can_count_records() {
