@@ -253,15 +253,22 @@ fn a_histogram_is_paused_continued_and_cleared() {
         );
     };
     let entries = |settings: &Settings| shown(settings).lines().filter(|line| line.starts_with("{ ")).count();
-    let set = |settings: &mut Settings, trigger: &str| {
-        settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), RESOURCES, None)
+    let request = |trigger: &str| Request::parse(trigger, Hit::new().fields()).unwrap();
+    let set = |settings: &mut Settings, trigger: &str| settings.set_trigger(request(trigger), RESOURCES, None);
+    let pause = |settings: &Settings, trigger: &str| {
+        let (trigger, paused) = settings.pausing(&request(trigger)).unwrap();
+        trigger.set_paused(paused);
     };
     assert!(shown(&settings).contains("if u == 1 [paused]\n"));
     assert_tried!(entries(&settings), 0);
-    set(&mut settings, "hist:keys=x:cont if u == 1").unwrap();
+    pause(&settings, "hist:keys=x:cont if u == 1");
     count(&settings, 1);
     assert_tried!(entries(&settings), 1);
-    set(&mut settings, "hist:keys=x:clear if u == 1").unwrap();
+    pause(&settings, "hist:keys=x:pause if u == 1");
+    let histogram = settings.histogram(&request("hist:keys=x:clear if u == 1")).unwrap().clone();
+    assert!(settings.replace_histogram(&histogram, &RESOURCES.cleared(&histogram).unwrap()).unwrap());
+    assert!(shown(&settings).contains("if u == 1 [paused]\n"));
+    pause(&settings, "hist:keys=x:cont if u == 1");
     assert_tried!(entries(&settings), 0);
     count(&settings, 1);
     count(&settings, 2);
@@ -275,13 +282,13 @@ fn a_histogram_is_paused_continued_and_cleared() {
     assert_eq!(problem(set(&mut settings, "hist:keys=x:cont:pause")), Some(Problem::NotThere));
     // As in Linux, the order in which commands are given is irrelevant.
     for both in ["pause:cont", "cont:pause", "clear:pause:continue"] {
-        set(&mut settings, "hist:keys=x:cont if u == 1").unwrap();
-        set(&mut settings, &format!("hist:keys=x:{both} if u == 1")).unwrap();
+        pause(&settings, "hist:keys=x:cont if u == 1");
+        pause(&settings, &format!("hist:keys=x:{both} if u == 1"));
         assert!(shown(&settings).contains("if u == 1 [paused]\n"), "{both}");
     }
     for both in ["clear:cont", "cont:clear"] {
-        set(&mut settings, "hist:keys=x:pause if u == 1").unwrap();
-        set(&mut settings, &format!("hist:keys=x:{both} if u == 1")).unwrap();
+        pause(&settings, "hist:keys=x:pause if u == 1");
+        pause(&settings, &format!("hist:keys=x:{both} if u == 1"));
         assert!(shown(&settings).contains("if u == 1 [active]\n"), "{both}");
     }
     assert_tried!(entries(&settings), 2);

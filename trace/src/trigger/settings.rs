@@ -350,15 +350,8 @@ impl Settings {
             return Ok(());
         }
         let name = fallible::format(format_args!("{}", request.kind.name()))?;
-        let action = match (&request.kind, target) {
-            (&(TriggerKind::Tracing { on } | TriggerKind::Event { on, .. }), Some(Target::Recording(switch))) => {
-                Action::Switch { switch, on }
-            }
-            (TriggerKind::Snapshot, _) => Action::Snapshot(rings),
-            (TriggerKind::Stacktrace, _) => Action::Stacktrace,
-            // A command is no histogram, and acts on none.
-            _ => return Ok(()),
-        };
+        // A command is no histogram, and acts on none.
+        let Some(action) = Action::of(&request.kind, Some(rings), target) else { return Ok(()) };
         let limit = request.count.unwrap_or(u64::MAX);
         let (taken, pause) = (AtomicU64::new(0), Pause::new(&self.orders, false));
         let trigger = Trigger { action, filter: None, limit, taken, pause, name };
@@ -389,8 +382,8 @@ impl Settings {
         });
     }
 
-    /// Sets the trigger that `request` names; or pauses, continues or clears a histogram. `resources` limit a new
-    /// histogram. `target` is what the trigger acts on, if it acts on anything else.
+    /// Sets the trigger that `request` names. `resources` limit a new histogram. `target` is what the trigger acts on,
+    /// if it acts on anything else.
     ///
     /// # Errors
     ///
@@ -402,37 +395,22 @@ impl Settings {
         resources: Resources<'_>,
         target: Option<Target>,
     ) -> Result<(), SetError> {
-        if self.pause(&request) {
-            return Ok(());
-        }
-        let place = self.position(&request);
+        let is_there = self.position(&request).is_some();
         let name = fallible::format(format_args!("{}", request.kind.name()))?;
         let is_paused =
             matches!(request.kind, TriggerKind::Histogram(Definition { command: Some(Command::Pause), .. }));
-        let action = match (request.kind, place) {
-            (TriggerKind::Histogram(Definition { command: Some(Command::Clear), .. }), Some(place)) => {
-                return self.clear(place, resources);
-            }
-            (TriggerKind::Histogram(_), Some(_)) => return Err(SetError::Histogram(histogram::Problem::Exists)),
-            (_, Some(_)) => return Err(SetError::Exists),
-            (TriggerKind::Histogram(Definition { must_exist: true, .. }), None) => {
+        let action = match request.kind {
+            TriggerKind::Histogram(_) if is_there => return Err(SetError::Histogram(histogram::Problem::Exists)),
+            _ if is_there => return Err(SetError::Exists),
+            TriggerKind::Histogram(Definition { must_exist: true, .. }) => {
                 return Err(SetError::Histogram(histogram::Problem::NotThere));
             }
-            (TriggerKind::Histogram(definition), None) => match resources.named {
-                Some(named) => Action::Histogram(named.clone()),
-                None => Action::Histogram(Arc::try_new(resources.histogram(definition)?)?),
-            },
-            (TriggerKind::Stacktrace, None) => Action::Stacktrace,
-            (TriggerKind::Snapshot, None) => match resources.rings {
-                Some(rings) => Action::Snapshot(rings),
-                None => return Ok(()),
-            },
-            (
-                TriggerKind::Tracing { on } | TriggerKind::Event { on, .. } | TriggerKind::Histograms { on, .. },
-                None,
-            ) => match target {
-                Some(Target::Recording(switch)) => Action::Switch { switch, on },
-                Some(Target::Histograms(orders)) => Action::Order { orders, on },
+            TriggerKind::Histogram(definition) => Action::Histogram(match resources.named {
+                Some(named) => named.clone(),
+                None => Arc::try_new(resources.histogram(definition)?)?,
+            }),
+            kind => match Action::of(&kind, resources.rings, target) {
+                Some(action) => action,
                 None => return Ok(()),
             },
         };
@@ -444,13 +422,6 @@ impl Settings {
         let place = if trigger.histogram().is_some() { self.triggers.len() } else { 0 };
         self.triggers.insert(place, trigger);
         Ok(())
-    }
-
-    /// Pauses or continues the histogram that `request` names. Returns false if it asks for neither, or if the
-    /// histogram does not exist.
-    pub fn pause(&self, request: &Request) -> bool {
-        let pausing = self.pausing(request);
-        pausing.inspect(|(trigger, paused)| trigger.set_paused(*paused)).is_some()
     }
 
     /// Returns the histogram that `request` names.
@@ -467,16 +438,6 @@ impl Settings {
             return None;
         };
         Some((self.triggers.get(self.position(request)?)?.clone(), *command == Command::Pause))
-    }
-
-    /// Replaces the histogram at `place` by an empty one.
-    fn clear(&mut self, place: usize, resources: Resources<'_>) -> Result<(), SetError> {
-        let Some(histogram) = self.triggers.get(place).and_then(|trigger| trigger.shared_histogram()) else {
-            return Ok(());
-        };
-        let histogram = histogram.clone();
-        self.replace_histogram(&histogram, &resources.cleared(&histogram)?)?;
-        Ok(())
     }
 
     /// Replaces a histogram by `other`. Returns whether the event has that histogram. Several triggers of an event may
@@ -500,6 +461,24 @@ impl Settings {
             is_any = true;
         }
         Ok(is_any)
+    }
+}
+
+impl Action {
+    /// Returns the action of a trigger or a command of this kind, with the `rings` of which a snapshot is taken. `None`
+    /// for a histogram, and if there is nothing to act on.
+    fn of(kind: &TriggerKind, rings: Option<&'static Rings>, target: Option<Target>) -> Option<Self> {
+        match *kind {
+            TriggerKind::Histogram(_) => None,
+            TriggerKind::Stacktrace => Some(Self::Stacktrace),
+            TriggerKind::Snapshot => rings.map(Self::Snapshot),
+            TriggerKind::Tracing { on } | TriggerKind::Event { on, .. } | TriggerKind::Histograms { on, .. } => {
+                Some(match target? {
+                    Target::Recording(switch) => Self::Switch { switch, on },
+                    Target::Histograms(orders) => Self::Order { orders, on },
+                })
+            }
+        }
     }
 }
 

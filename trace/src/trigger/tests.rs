@@ -326,11 +326,15 @@ fn another_event_pauses_the_histograms_of_this_one() {
     fire(&disable);
     states("paused] paused]");
     // The file of the event has the last word, and so has a later order.
-    assert!(target.pause(&request("hist:keys=s:cont").unwrap()));
+    let pause = |text: &str| {
+        let (trigger, paused) = target.pausing(&request(text).unwrap()).unwrap();
+        trigger.set_paused(paused);
+    };
+    pause("hist:keys=s:cont");
     states("paused] active]");
     fire(&enable);
     states("active] active]");
-    assert!(target.pause(&request("hist:keys=u:pause").unwrap()));
+    pause("hist:keys=u:pause");
     states("paused] active]");
     fire(&disable);
     states("paused] paused]");
@@ -456,15 +460,13 @@ fn a_histogram_has_to_leave_memory() {
         ("hist:keys=u,s:vals=x:size=256", 2 * 256 * 4 + 257 * 4 * 8),
     ]) {
         let mut settings = Settings::new(true).unwrap();
-        let mut set = |text: &str, free| {
-            settings.set_trigger(request(text).unwrap(), Resources { cpus: 2, free, ..RESOURCES }, None)
-        };
-        assert_eq!(set(text, 2 * needed), Err(SetError::Memory), "{text}");
-        set(text, 2 * (needed + 256)).unwrap();
-        assert_eq!(set(&alloc::format!("{text}:clear"), 2 * needed), Err(SetError::Memory), "{text}");
-        set(&alloc::format!("{text}:pause"), 0).unwrap();
-        set(&alloc::format!("{text}:clear"), 2 * (needed + 256)).unwrap();
-        assert!(printed(&settings).ends_with(" [paused]\n"));
+        let resources = |free| Resources { cpus: 2, free, ..RESOURCES };
+        let mut set = |free| settings.set_trigger(request(text).unwrap(), resources(free), None);
+        assert_eq!(set(2 * needed), Err(SetError::Memory), "{text}");
+        set(2 * (needed + 256)).unwrap();
+        let histogram = settings.triggers()[0].histogram().unwrap();
+        assert_eq!(resources(2 * needed).cleared(histogram).err(), Some(SetError::Memory), "{text}");
+        resources(2 * (needed + 256)).cleared(histogram).unwrap();
     }
 }
 
