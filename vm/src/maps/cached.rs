@@ -51,8 +51,7 @@ impl Cached {
     /// Makes free slots of `map` for `cpus` CPUs. `None` if a key of the map is not a single word, or if the
     /// aggregation is not a count or a sum.
     pub fn new(map: &Map, cpus: usize) -> Result<Option<Self>, OutOfMemory> {
-        let layout = Layout::of(map.value).filter(|layout| matches!(layout, Layout::Count | Layout::Sum));
-        let Some(layout) = layout.filter(|_| map.key_words() == 1) else { return Ok(None) };
+        let Some(layout) = Self::layout(map) else { return Ok(None) };
         let length = Self::words(layout) << BITS;
         let of_cpu = |_| Ok::<_, OutOfMemory>(CpuSlots { slots: cells(length)?, before: cells(length)? });
         let per_cpu = fallible::boxed_slice(fallible::collect_results((0..cpus).map(of_cpu))?)?;
@@ -64,6 +63,17 @@ impl Cached {
         let places = per_cpu.iter().map(|of_cpu| of_cpu.slots.as_ptr().expose_provenance() as u64);
         let places = fallible::boxed_slice(places)?;
         Ok(Some(Self { layout, per_cpu, places }))
+    }
+
+    /// Returns the layout of the slots of `map`; `None` if the map cannot have slots.
+    fn layout(map: &Map) -> Option<Layout> {
+        let layout = Layout::of(map.value).filter(|layout| matches!(layout, Layout::Count | Layout::Sum));
+        layout.filter(|_| map.key_words() == 1)
+    }
+
+    /// Returns the number of words that the slots of `map` take on each CPU; 0 if the map cannot have slots.
+    pub fn words_of_cpu(map: &Map) -> usize {
+        Self::layout(map).map_or(0, |layout| (2 * Self::words(layout)) << BITS)
     }
 
     /// Returns the number of words of a slot, a power of 2.
@@ -134,7 +144,8 @@ impl Cached {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::ir::{Aggregate, MapValue, Type};
+    use crate::ir::{Aggregate, Code, MapValue, Type};
+    use crate::maps::Limits;
 
     fn map(aggregate: Aggregate) -> Map {
         let key = Type::Integer { signed: false };
@@ -216,5 +227,18 @@ mod tests {
         for map in [two, map(Aggregate::Histogram { bits: 0 }), map(Aggregate::Average { signed: false })] {
             assert!(Cached::new(&map, 1).unwrap().is_none(), "{map:?}");
         }
+    }
+
+    /// The memory for a program is computed before stubs need slots. A count and a sum take the same room in tables.
+    #[test]
+    fn the_size_of_a_program_includes_slots() {
+        let [count, sum] = [Aggregate::Count, Aggregate::Sum { signed: false }].map(|aggregate| {
+            let cached = Cached::new(&map(aggregate), 3).unwrap().unwrap();
+            let words: usize = cached.per_cpu.iter().map(|of_cpu| of_cpu.slots.len() + of_cpu.before.len()).sum();
+            let code = Code { routines: Vec::new(), maps: vec![map(aggregate)], actions: 0, stack_frames: 0 };
+            (8 * words, Limits::usual(3).bytes(&code))
+        });
+        assert!(sum.0 > count.0);
+        assert_eq!(sum.1 - count.1, sum.0 - count.0);
     }
 }

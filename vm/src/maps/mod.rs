@@ -103,14 +103,15 @@ impl Limits {
         if matches!(map.value, MapValue::Value(_)) { 1 } else { self.cpus }
     }
 
-    /// Returns the number of bytes that a [`Store`] for `code` takes.
+    /// Returns the number of bytes that a [`Store`] for `code` takes, with the slots in which stubs may collect.
     #[must_use]
     pub fn bytes(&self, code: &Code) -> usize {
         let tables = code.maps.iter().map(|map| {
             let (key, value) = (map.key_words(), map.value.words());
             self.copies(map) * HashTable::words(key, value, self.entries(map))
         });
-        let words_of_cpu = FRAME_WORDS + code.stack_frames + self.output_words();
+        let slots: usize = code.maps.iter().map(Cached::words_of_cpu).sum();
+        let words_of_cpu = FRAME_WORDS + code.stack_frames + self.output_words() + slots;
         let stacks = self.stacks(code.stack_frames) * (code.stack_frames + 1);
         8 * (tables.sum::<usize>() + self.cpus * words_of_cpu + stacks)
     }
