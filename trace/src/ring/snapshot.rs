@@ -146,7 +146,9 @@ impl Rings {
             }
             let (mut copied, next) = ring.copy_to(reader, end)?;
             copied.drop_first_gap();
-            Ok((copied, Reader { position: next.position, number: next.number, ..Reader::default() }))
+            // The copy counts the last records that found no room, so they are not missing before the next page.
+            let number = next.number + (copied.counts.lost - next.lost);
+            Ok((copied, Reader { position: next.position, number, ..Reader::default() }))
         });
         if taken.is_err() && splits != 0 {
             // The positions are still stored, so the next call can try again.

@@ -279,6 +279,22 @@ fn what_finds_no_room_is_discarded_and_told_where_it_is_missing() {
     assert_eq!((numbers(&snapshot), losses(&snapshot)), ([1000, 1001, 1002].into(), [(1000, 5)].into()));
 }
 
+/// Records that found no room before a snapshot are counted with it, and not again with the later records.
+#[test]
+fn what_a_snapshot_counts_as_dropped_is_not_counted_later() {
+    let rings = rings(1, 2);
+    rings.set_overwrites(false);
+    record_each(rings, 0, 0..2 * IN_PAGE + 5);
+    let dropped = |snapshot: &Snapshot| snapshot.stats().next().unwrap().dropped;
+    let taken = rings.split_off(true).unwrap().unwrap();
+    assert_eq!((taken.present(), dropped(&taken)), (2 * IN_PAGE, 5));
+    record_each(rings, 0, 1000..1003);
+    let later = rings.snapshot().unwrap();
+    assert_eq!((numbers(&later), dropped(&later)), ([1000, 1001, 1002].into(), 0));
+    record_each(rings, 0, 1003..1003 + 2 * IN_PAGE);
+    assert_eq!(dropped(&rings.snapshot().unwrap()), 3);
+}
+
 #[test]
 fn nothing_is_recorded_while_it_is_off() {
     let rings = rings(2, 2);
