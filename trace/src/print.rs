@@ -505,11 +505,15 @@ impl<'a> Conversion<'a> {
         let (length, text) = text.split_at(length);
         let mut characters = text.chars();
         let letter = characters.next().filter(|letter| "diuxXcsp".contains(*letter))?;
-        let mut rest = characters.as_str();
-        let of_pointer = rest.chars().next().filter(|next| letter == 'p' && "sSx".contains(*next));
-        if of_pointer.is_some() {
-            rest = &rest[1..];
-        }
+        let rest = characters.as_str();
+        // Linux takes all letters and digits after `p` for the form of the pointer.
+        let after = rest.trim_start_matches(|next: char| letter == 'p' && next.is_ascii_alphanumeric());
+        let (form, rest) = rest.split_at(rest.len() - after.len());
+        let of_pointer = match form {
+            "" => None,
+            "s" | "S" | "x" => form.chars().next(),
+            _ => return None,
+        };
         let width = if width.is_empty() { 0 } else { width.parse().ok().filter(|width| *width <= 64)? };
         let is_left = flags.contains('-');
         let (has_zeros, has_prefix) = (flags.contains('0') && !is_left, flags.contains('#'));

@@ -174,6 +174,8 @@ fn what_is_not_understood_is_found_before_it_is_printed() {
         r#""%y", 1"#,
         r#""%.*s", REC->name"#,
         r#""%.*s", 2, REC->name"#,
+        r#""%pI4", REC->address"#,
+        r#""%pSR", REC->address"#,
         r#""%d", 1, 2"#,
         r#""%d", (1"#,
         r#""%d", 1 +"#,
