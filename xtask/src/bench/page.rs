@@ -155,12 +155,16 @@ case of another table
         assert_eq!(compare_without(&[("kprobe.entry", 4922, 622)], &["register.one"]), Ok(()));
     }
 
+    /// Returns the figure of each case as a number.
+    fn figures(page: &Page) -> BTreeMap<&str, f64> {
+        page.rows().filter_map(|(name, figure)| Some((name, figure.replace(',', "").parse().ok()?))).collect()
+    }
+
     #[test]
     fn the_readme_says_what_the_page_says() {
         const DROPPED: &str = "event.p.filtered-out";
         let (page, comparison) = (Page::load().unwrap(), Comparison::load().unwrap());
-        let figures: BTreeMap<&str, f64> =
-            page.rows().filter_map(|(name, figure)| Some((name, figure.replace(',', "").parse().ok()?))).collect();
+        let figures = figures(&page);
         let ratio = |(name, figure): (&str, f64)| Some(f64::from(comparison.of(name)?.linux?[1]) / figure);
         let is_of_a_hit = |name: &str| ["kprobe.", "kretprobe.", "event."].iter().any(|kind| name.starts_with(kind));
         let hits = figures.iter().map(|(&name, &figure)| (name, figure)).filter(|(name, _)| is_of_a_hit(name));
@@ -175,6 +179,21 @@ case of another table
             format!("{dropped:.0} times as many where a filter drops the hit"),
         ] {
             assert!(readme.contains(&sentence), "README.md does not say: {sentence}");
+        }
+    }
+
+    #[test]
+    fn the_page_about_tracing_says_what_the_page_says() {
+        let page = Page::load().unwrap();
+        let figures = figures(&page);
+        let tracing = fs::read_to_string(workspace::root().join("docs/tracing.md")).unwrap().replace('\n', " ");
+        let [function, graph, limited] =
+            ["tracer.function", "tracer.graph", "tracer.graph.limited"].map(|name| figures[name]);
+        for sentence in [
+            format!("A call costs {function:.0} instructions with `function`, and {graph:.0} with `function_graph`"),
+            format!("A recorded call then costs {limited:.0} instructions with its return."),
+        ] {
+            assert!(tracing.contains(&sentence), "docs/tracing.md does not say: {sentence}");
         }
     }
 
