@@ -10,7 +10,7 @@ pub(crate) static COMMANDS: [Command; 22] = [
         .more(
             "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
-         \x20      kprobe:FILE.rs:LINE kprobe:FUNC:LINE insn:FUNC[:OFFSET] BEGIN END\n\
+         \x20      kprobe:FILE.rs:LINE kprobe:FUNC:LINE insn:FUNC:OFFSET|* BEGIN END\n\
          \x20      inline:GLOB:entry|return tracepoint:GROUP:EVENT\n\
          \x20      interval:ms|s:N profile:hz:N software:cpu-clock:N hardware:EVENT:N\n\
          \x20      watchpoint:ADDRESS|SYMBOL[+OFFSET]:LENGTH:r|w|rw\n\
