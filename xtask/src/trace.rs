@@ -70,7 +70,7 @@ pub struct ProgramOptions {
     /// Ends the program after this many seconds. Without this and a command, it runs until `exit()` or ^C.
     #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seconds: Option<u64>,
-    /// Limits the keys of each map, and the stacks, to this number.
+    /// Makes room for this many keys in each map, and for as many stacks.
     #[arg(short, value_name = "KEYS")]
     pub keys: Option<u64>,
     /// Lists what the probes of the program match, or what PROBES match; without a kind, as in `*sleep*`, of all kinds.

@@ -100,7 +100,7 @@ static OPTIONS: [Known; 28] = [
     used('h', "help", "", Name::Help, "show this help"),
     used('i', "", "", Name::Interpret, "interpret all clauses"),
     used(' ', "info", "", Name::Information, "show what this kernel supports"),
-    used('k', "", "KEYS", Name::Keys, "limit of keys per map and of stacks"),
+    used('k', "", "KEYS", Name::Keys, "room for this many keys per map, and stacks"),
     used('l', "", "[PROBES|PROGRAM]", Name::List, "list what probes match; `*` alone: of all kinds"),
     used('m', "", "", Name::Mark, "mark the output for a host"),
     used(' ', "no-warnings", "", Name::NoWarnings, "do not tell what cannot be probed or compiled"),
