@@ -203,7 +203,8 @@ impl fmt::Display for ProbeError {
             Self::OutOfMemory { address } => write!(f, "no memory is left for a probe at {address:#x}"),
             Self::InterruptsMasked { address } => write!(
                 f,
-                "a probe at {address:#x} cannot be registered with interrupts masked, as they are in a handler"
+                "a probe at {address:#x} cannot be registered or changed with interrupts masked, as they are in a \
+                 handler"
             ),
             Self::Embedding { address, error } => write!(f, "the probe at {address:#x} is not placed: {error}"),
         }

@@ -42,6 +42,7 @@ fn probes_are_not_changed_with_interrupts_masked() {
     let function = computer.function(0, &[add(1), RET]);
     let register = || Kprobe::at(function).pre(see_x0).register();
     let refused = ProbeError::InterruptsMasked { address: function };
+    assert!(refused.to_string().contains("cannot be registered or changed"), "{refused}");
     assert_eq!(interrupts::with_masked(register).unwrap_err(), refused);
     let probe = register().unwrap();
     for changed in [Registration::enable, Registration::disable] {

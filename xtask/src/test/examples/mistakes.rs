@@ -182,7 +182,7 @@ const MISTAKES: [Mistake; 18] = [
         file: File::Source,
         from: "\"msr daifclr, #0b1111\", // probes",
         to: "",
-        message: "cannot be registered with interrupts masked",
+        message: "cannot be registered or changed with interrupts masked",
     },
 ];
 /// Found by the compiler or the linker.
