@@ -26,8 +26,8 @@ enum Cargo {
 /// Audits kernels that embed aarch64-kprobes, and fills in their tables.
 #[derive(Subcommand)]
 enum Command {
-    /// Shows for a linked kernel that the code that handles probes cannot be probed, panic, allocate, or touch floating
-    /// point.
+    /// Shows for a linked kernel that the code that handles probes cannot be probed, panic, allocate, touch floating
+    /// point, take a lock that is not declared, or use more stack than there is.
     Audit {
         /// The linked kernel.
         elf: PathBuf,
@@ -40,7 +40,7 @@ enum Command {
     },
     /// Fills in the names of functions and statics, and the survey of the text, which the first probes need.
     Symbols(Files),
-    /// Fills in these, inlined copies, types and source lines.
+    /// Fills in all tables: the names, the survey, inlined copies, types and source lines.
     Image(Files),
 }
 

@@ -86,8 +86,8 @@ enum Command {
     Flamegraph(flamegraph::Options),
     /// Runs the tests: style checks, host tests, and on-target tests, each in a machine of its own.
     Test(test::Options),
-    /// Shows for a linked image that the code that handles probes cannot be probed, panic, allocate, or touch floating
-    /// point.
+    /// Shows for a linked image that the code that handles probes cannot be probed, panic, allocate, touch floating
+    /// point, take a lock that is not declared, or use more stack than there is.
     Audit(audit::Options),
     /// Measures the cost of a hit in instructions, and compares it with Linux.
     Bench(bench::Options),
