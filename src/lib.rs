@@ -76,6 +76,29 @@
 //! }
 //! ```
 //!
+//! A handler gets a [`Hit`], which says what it may do. There is more than this:
+//!
+//! | wanted | how |
+//! |---|---|
+//! | a handler that only reads what a call passes, at less cost | [`arguments`] in place of `pre` |
+//! | a handler after the instruction | [`post`] |
+//! | the returns of a function | a [`Kretprobe`] with a [`handler`] or, at less cost, a [`result`] |
+//! | which calls to follow, and data for each of them | [`entry`], [`data_words`] |
+//! | the accesses to some bytes of memory | a [`Watchpoint`](probe::Watchpoint) |
+//! | the callers | a [`StackWalk`](probe::StackWalk), also in a handler |
+//! | hits and missed hits, and a probe that comes and goes | the [`Registration`](probe::Registration) in either kind |
+//! | many probes at once | [`register_all`](Kprobe::register_all), [`set_all_enabled`] |
+//! | whether an address can be probed, or why not | [`check`](probe::check()) |
+//! | all probes, and their memory | [`list`](probe::list()), [`memory`](probe::memory()) |
+//!
+//! [`arguments`]: probe::KprobeBuilder::arguments
+//! [`post`]: probe::KprobeBuilder::post
+//! [`handler`]: probe::KretprobeBuilder::handler
+//! [`result`]: probe::KretprobeBuilder::result
+//! [`entry`]: probe::KretprobeBuilder::entry
+//! [`data_words`]: probe::KretprobeBuilder::data_words
+//! [`set_all_enabled`]: probe::Registration::set_all_enabled
+//!
 //! The crate also builds for the host, where the modules that need no hardware are tested. Nothing can be probed there.
 
 #![cfg_attr(not(test), no_std)]
