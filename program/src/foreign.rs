@@ -45,7 +45,7 @@ static VALUES: [Refused; 24] = [
     refused("signal signal_name signal_thread", "there are no signals"),
     refused("override", "a program cannot change the code that it probes"),
     refused("kfunc_allowed kfunc_exist", "use list-probes kprobe:GLOB to list functions"),
-    refused("skboutput socket_cookie", "there are no sockets"),
+    refused("skboutput socket_cookie", "there are no packets and sockets of Linux; use args.NAME of a function"),
     refused("syscall_name strerror", "there are no system calls, and errors are values of Rust"),
     refused("config", "it is no value as a whole: name a setting, as in config.max_strlen"),
     refused("percpu_kaddr", "use kaddr(\"path\"), the address of a static variable"),

@@ -151,6 +151,12 @@ fn a_refusal_names_what_comes_nearest() {
             "bpftrace's `ustack` is not supported: there is no user space; use kaddr, ksym, kstack",
         ),
         (
+            "kprobe:f { print(socket_cookie); }",
+            "                 ^^^^^^^^^^^^^",
+            "bpftrace's `socket_cookie` is not supported: there are no packets and sockets of Linux; use args.NAME of a \
+             function",
+        ),
+        (
             "kprobe:f { @[args] = count(); }",
             "             ^^^^",
             "bpftrace's `args` is not supported: print(args) prints them all; one is args.NAME, or arg0 to arg7 by \
