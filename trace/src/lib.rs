@@ -19,13 +19,14 @@
 //! | [`options`] | how a trace is printed, and its clock |
 //! | [`events`] | the defined events and their probes |
 //! | [`context`], [`symbols`], [`clock`] | what the kernel provides: CPU and task of a hit, names, time |
-//! | `engine` | the probes themselves; only for the bare-metal target |
+//! | [`engine`] | the probes of events, registered with the engine |
 //!
 //! The crate does not know where definitions are typed, nor where the text goes.
 //!
-//! A kernel does two things. It implements [`ContextLayout`](context::ContextLayout) and exports it with
-//! [`context_layout!`]. It creates [`Rings`](ring::Rings), one for every CPU that can run, and
-//! [`Events`](events::Events) of `engine::Probe`. The engine's `kprobes.x` places [`hit`] where nothing is probed.
+//! A kernel does three things. It implements [`ContextLayout`](context::ContextLayout) and exports it with
+//! [`context_layout!`]. It implements [`Symbols`](symbols::Symbols), the names of its functions. It creates
+//! [`Rings`](ring::Rings), one for every CPU that can run, and [`Events`](events::Events) of [`engine::Probe`], with its
+//! clock and its other [`Services`](events::Services). The engine's `kprobes.x` places [`hit`] where nothing is probed.
 
 #![cfg_attr(not(test), no_std)]
 
