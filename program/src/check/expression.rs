@@ -8,7 +8,7 @@ use kprobes_vm::maps::Limits;
 
 use super::clause::Clause;
 use super::map::arithmetic;
-use super::value::{SIGNED, UNSIGNED, Value, constant, join, number};
+use super::value::{SIGNED, UNSIGNED, Value, constant, number};
 use crate::builtins::{BUILTIN_WORDS, BuiltinValue, unknown_value};
 use crate::checked::RustValue;
 use crate::config::{Config, StackFormat, StackMode};
@@ -213,23 +213,33 @@ impl Clause<'_, '_> {
     ) -> Result<Value, Error> {
         let (left, right) = (number(left, left_span)?, number(right, right_span)?);
         let span = left_span.to(right_span);
-        match (operator, left.of, right.of) {
-            (Operator::Add | Operator::Subtract, Type::Pointer { bytes, .. }, Type::Integer { .. }) => {
-                let distance =
-                    self.compute(Arithmetic::Multiply, right.at, Operand::Constant(bytes.into()), SIGNED, span)?;
-                let how = arithmetic(operator, false).unwrap_or(Arithmetic::Add);
-                self.compute(how, left.at, distance.at, left.of, span)
-            }
-            (Operator::Add, Type::Integer { .. }, Type::Pointer { .. }) => {
-                self.binary(operator, right, left, right_span, left_span)
-            }
-            _ => {
-                let shifts = matches!(operator, Operator::Left | Operator::Right);
-                let signed = if shifts { left.is_signed() } else { join(&left, &right) };
-                let how = arithmetic(operator, signed).ok_or(span.error(Problem::Value))?;
-                self.compute(how, left.at, right.at, Type::Integer { signed }, span)
-            }
+        if let (Operator::Add, Type::Integer { .. }, Type::Pointer { .. }) = (operator, left.of, right.of) {
+            return self.binary(operator, right, left, right_span, left_span);
         }
+        let (how, of) = arithmetic(operator, left.of, right.of).ok_or(span.error(Problem::Value))?;
+        match self.distance_of_elements(operator, left.of, right, span)? {
+            Some(distance) => self.compute(how, left.at, distance, left.of, span),
+            None => self.compute(how, left.at, right.at, of, span),
+        }
+    }
+
+    /// Returns the bytes by which `operator` moves a value of type `of` by `elements`; `None` if it does not move a
+    /// pointer by a number.
+    #[inline(never)]
+    pub fn distance_of_elements(
+        &mut self,
+        operator: Operator,
+        of: Type,
+        elements: Value,
+        span: Span,
+    ) -> Result<Option<Operand>, Error> {
+        let (Operator::Add | Operator::Subtract, Type::Pointer { bytes, .. }, Type::Integer { .. }) =
+            (operator, of, elements.of)
+        else {
+            return Ok(None);
+        };
+        let bytes = Operand::Constant(bytes.into());
+        self.compute(Arithmetic::Multiply, elements.at, bytes, SIGNED, span).map(|distance| Some(distance.at))
     }
 
     /// `++` and `--`.

@@ -204,15 +204,14 @@ impl Clause<'_, '_> {
             Err(error) if !self.checker.is_learning() => return Err(error),
             Err(_) => SIGNED,
         };
-        let signed = of == SIGNED && by.is_signed();
-        let how = arithmetic(operator, if operator == Operator::Right { of == SIGNED } else { signed });
-        let how = how.ok_or(span.error(Problem::MapKind))?;
-        let by = match (of, by.of, operator) {
-            // As for a variable, the distance is a number of elements.
-            (Type::Pointer { bytes, .. }, Type::Integer { .. }, Operator::Add | Operator::Subtract) => {
-                self.compute(Arithmetic::Multiply, by.at, Operand::Constant(bytes.into()), SIGNED, span)?.at
+        let (how, _) = arithmetic(operator, of, by.of).ok_or(span.error(Problem::MapKind))?;
+        let by = match (of, self.distance_of_elements(operator, of, by, span)?) {
+            (_, Some(distance)) => distance,
+            (Type::Pointer { .. }, None) => {
+                let at = if let Type::Pointer { .. } = by.of { by_span } else { span };
+                return Err(at.error(Problem::Type { wanted: Noun::Integer, found: Noun::Pointer }));
             }
-            _ => by.at,
+            (_, None) => by.at,
         };
         self.give(of, |to| Op::Modify { to, map, key, how, by, after }, span)
     }
@@ -226,9 +225,10 @@ pub(super) fn read_op(kept: MapValue, to: Word, map: u8, key: Word) -> Op {
     }
 }
 
-/// Returns the op of an arithmetic operator, for signed or unsigned values.
-pub(super) fn arithmetic(operator: Operator, signed: bool) -> Option<Arithmetic> {
-    Some(match operator {
+/// Returns the op of an arithmetic operator for values of these types, and the type of the number that results.
+pub(super) fn arithmetic(operator: Operator, left: Type, right: Type) -> Option<(Arithmetic, Type)> {
+    let signed = left == SIGNED && (right == SIGNED || matches!(operator, Operator::Left | Operator::Right));
+    let how = match operator {
         Operator::Add => Arithmetic::Add,
         Operator::Subtract => Arithmetic::Subtract,
         Operator::Multiply => Arithmetic::Multiply,
@@ -243,5 +243,6 @@ pub(super) fn arithmetic(operator: Operator, signed: bool) -> Option<Arithmetic>
         Operator::Right if signed => Arithmetic::RightSigned,
         Operator::Right => Arithmetic::Right,
         _ => return None,
-    })
+    };
+    Some((how, Type::Integer { signed }))
 }

@@ -209,6 +209,11 @@ fn maps_are_of_one_kind() {
     refuses_body("@x = count(); @x++;", "              ^^", Problem::MapKind);
     refuses_body("@x = lhist(1, 0, 9, 1); @x = lhist(1, 0, 9, 2);", "                        ^^", Problem::MapKind);
     refuses_body("@x = comm; @x += 1;", "           ^^", Problem::Type { wanted: Noun::Integer, found: Noun::Text });
+    let pointer = Problem::Type { wanted: Noun::Integer, found: Noun::Pointer };
+    for operator in tried(["*", "/", "%", "&", "|", "^", "<<", ">>"]) {
+        refuses_body(&format!("@p = (u16 *)arg0; @p {operator}= 2;"), "                  ^^", pointer);
+    }
+    refuses_body("@p = (u16 *)arg0; @p -= @p;", "                        ^^", pointer);
     refuses_body("@x[1] = 1; @x = 2;", "           ^^", Problem::NoKey);
     refuses_body("@x[1] = 1; @x[1, 2] = 2;", "           ^^^^^^^^", Problem::KeyParts { wanted: 1 });
     refuses_body("@x = 1; @x[1] = 2;", "        ^^^^^", Problem::KeyParts { wanted: 0 });
