@@ -36,6 +36,8 @@ impl PartialMap {
 fn merge(shapes: &mut Shapes, one: MapValue, other: MapValue) -> Result<Option<MapValue>, OutOfMemory> {
     use Aggregate as A;
     Ok(match (one, other) {
+        // Whichever comes first in the text, a pointer makes the map one of pointers.
+        (MapValue::Value(Type::Integer { .. }), MapValue::Value(Type::Pointer { .. })) => Some(other),
         (MapValue::Value(one), MapValue::Value(other)) => shapes.merge(one, other)?.map(MapValue::Value),
         (MapValue::Aggregate(first), MapValue::Aggregate(second)) => {
             let same = match (first, second) {

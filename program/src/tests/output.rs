@@ -77,6 +77,11 @@ fn memory_is_read_through_pointers() {
         );
         assert_eq!(once(&body, &[0x8000, 1]), format!("29811\n26994\n{left}"), "{pointer}");
     }
+    // A number may be given to a map of pointers, also before the text that gives it a pointer.
+    for before in tried(["@p++;", "@p = 0;", "@p = arg1; @q = @p;"]) {
+        let body = format!("{before} @p = (u16 *)arg0; @p++; print(*@p); clear(@p); clear(@q); @q = 0;");
+        assert_eq!(once(&body, &[0x8000, 1]), "29811\n", "{before}");
+    }
 }
 
 #[test]
