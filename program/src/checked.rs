@@ -6,7 +6,7 @@ use core::fmt;
 
 use kprobes_vm::ir::{Code, Type};
 
-use crate::config::{Config, StackFormat};
+use crate::config::Config;
 use crate::conversion::Piece;
 use crate::syntax::Probe;
 use kprobes_types::TypeId;
@@ -109,8 +109,6 @@ pub enum RustValue {
         /// The number of bytes, 4 or 16.
         bytes: u8,
     },
-    /// Not a Rust value: a stack that is shown in this format.
-    Stack(StackFormat),
 }
 
 /// Bytes of a value, or of the memory that a reference in the value leads to.

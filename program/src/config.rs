@@ -3,6 +3,7 @@
 //! The names are bpftrace's; the names of its environment variables, such as `BPFTRACE_MAX_MAP_KEYS`, are accepted,
 //! too. Settings about user space and about BPF are ignored, so that a program of bpftrace runs unchanged.
 
+use kprobes_vm::ir::Type;
 use kprobes_vm::maps::KEYS_MAX;
 
 use crate::error::{Error, Problem};
@@ -26,8 +27,10 @@ pub struct Config {
     pub missing: Missing,
     /// Whether the maps are shown at the end.
     pub shows_maps: bool,
-    /// How stacks are shown.
-    pub stack: StackFormat,
+    /// How stacks are shown that have no mode of their own.
+    pub stack_mode: StackMode,
+    /// Whether the file and the line follow each function of a stack.
+    pub stack_lines: bool,
 }
 
 impl Default for Config {
@@ -39,7 +42,8 @@ impl Default for Config {
             text_length: 63,
             missing: Missing::Error,
             shows_maps: true,
-            stack: StackFormat::default(),
+            stack_mode: StackMode::Function,
+            stack_lines: false,
         }
     }
 }
@@ -55,20 +59,10 @@ pub enum Missing {
     Ignored,
 }
 
-/// How a stack is shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackFormat {
-    /// What each line shows.
-    pub mode: StackMode,
-    /// Whether the file and the line follow.
-    pub has_lines: bool,
-}
-
 /// What each line of a stack shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackMode {
     /// The function and the offset: `main+16`.
-    #[default]
     Function,
     /// The address, the function and the offset.
     Both,
@@ -89,6 +83,20 @@ impl Missing {
 }
 
 impl StackMode {
+    const ALL: [Self; 3] = [Self::Function, Self::Both, Self::Address];
+
+    /// Returns the type of stacks that are shown in this mode.
+    #[must_use]
+    pub fn stack(self) -> Type {
+        Type::Stack { mode: self as u8 }
+    }
+
+    /// Returns the mode of the type [`stack`](Self::stack) with this number.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| *mode as u8 == number)
+    }
+
     /// Returns bpftrace's name of the mode.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -102,12 +110,7 @@ impl StackMode {
     /// Returns the mode that bpftrace calls `name`.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "bpftrace" => Self::Function,
-            "perf" => Self::Both,
-            "raw" => Self::Address,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 }
 
@@ -175,9 +178,9 @@ impl Config {
                 }
             }
             () if is("print_maps_on_exit") => self.shows_maps = switch()?,
-            () if is("show_debug_info") => self.stack.has_lines = switch()?,
+            () if is("show_debug_info") => self.stack_lines = switch()?,
             () if is("stack_mode") => {
-                self.stack.mode = StackMode::of_name(word).ok_or(wanted("bpftrace, perf or raw"))?;
+                self.stack_mode = StackMode::of_name(word).ok_or(wanted("bpftrace, perf or raw"))?;
             }
             () if is("str_trunc_trailer") && *value == SettingValue::Text("".into()) => {}
             () if is("str_trunc_trailer") => return Err(wanted("\"\", because strings are cut without a trailer")),

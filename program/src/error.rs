@@ -152,7 +152,7 @@ impl From<Type> for Noun {
             Type::Pointer { .. } => Self::Pointer,
             Type::Text { .. } => Self::Text,
             Type::Symbol => Self::Symbol,
-            Type::Stack => Self::Stack,
+            Type::Stack { .. } => Self::Stack,
             Type::Probe => Self::Probe,
             Type::Bytes { .. } => Self::Bytes,
             Type::Time { .. } => Self::Time,
@@ -562,7 +562,10 @@ problems! {
         wanted: Noun,
         /// The type here.
         found: Noun,
-    } = "this is {found}, but {wanted} in the key of this map elsewhere";
+    } = |f| match wanted == found {
+        true => write!(f, "this is {found} of another type than in the key of this map elsewhere"),
+        false => write!(f, "this is {found}, but {wanted} in the key of this map elsewhere"),
+    };
     /// A map that is used for two kinds of aggregation, or for both an aggregation and assigned values.
     MapKind = "this map is set to another type elsewhere";
     /// An aggregation that has no single number, read as a number.

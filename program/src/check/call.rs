@@ -155,7 +155,7 @@ impl Clause<'_, '_> {
             [_, frames] if mode.is_some() => self.known(frames, 1, STACK_MAX as u64)? as usize,
             [first, ..] => return Err(first.span.error(Problem::StackMode)),
         };
-        self.stack(mode.unwrap_or(self.checker.config.stack.mode), frames, span)
+        self.stack(mode.unwrap_or(self.checker.config.stack_mode), frames, span)
     }
 
     /// `find`: whether a map has a value for a key, which is then given to a variable.

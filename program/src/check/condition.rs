@@ -175,7 +175,9 @@ impl Clause<'_, '_> {
                 let differ = self.differ(one, other, of, span)?;
                 Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
             }
-            (Type::Symbol, Type::Symbol | Type::Integer { .. }) | (Type::Integer { .. }, Type::Symbol)
+            (Type::Symbol, Type::Symbol | Type::Integer { .. })
+            | (Type::Integer { .. }, Type::Symbol)
+            | (Type::Stack { .. }, Type::Stack { .. })
                 if is_equality =>
             {
                 Ok((comparison(operator, false), one.at, other.at))

@@ -10,8 +10,7 @@ use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, constant, number};
 use crate::builtins::{BUILTIN_WORDS, BuiltinValue, unknown_value};
-use crate::checked::RustValue;
-use crate::config::{Config, StackFormat, StackMode};
+use crate::config::{Config, StackMode};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Statement, Target, TypeForm, TypeName, Unary};
@@ -104,14 +103,14 @@ impl Clause<'_, '_> {
 
     /// Returns the value of a setting of the program.
     fn setting(&mut self, name: &str, span: Span) -> Result<Value, Error> {
-        let Config { keys, text_length, missing, shows_maps, stack, .. } = self.checker.config;
+        let Config { keys, text_length, missing, shows_maps, stack_mode, stack_lines, .. } = self.checker.config;
         Ok(match name {
             "max_map_keys" => Value::constant(keys.unwrap_or(Limits::usual(1).entries) as u64, true),
             "max_strlen" => Value::constant(text_length.into(), true),
             "print_maps_on_exit" => Value::constant(shows_maps.into(), true),
-            "show_debug_info" => Value::constant(stack.has_lines.into(), true),
+            "show_debug_info" => Value::constant(stack_lines.into(), true),
             "missing_probes" => self.literal(missing.name(), span)?,
-            "stack_mode" => self.literal(stack.mode.name(), span)?,
+            "stack_mode" => self.literal(stack_mode.name(), span)?,
             _ => return Err(span.error(Problem::Setting)),
         })
     }
@@ -361,7 +360,6 @@ impl Clause<'_, '_> {
             }
             // The format of a time belongs to its type, so both branches need the same format.
             (Type::Time { .. }, Type::Time { .. }) => Problem::Formats,
-            _ if Noun::from(one) == Noun::from(other) && one.fits_as(other) => return Ok(one),
             _ => Problem::Types { left: one.into(), right: other.into() },
         };
         Err(span.error(problem))
@@ -423,7 +421,7 @@ impl Clause<'_, '_> {
                 self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
                 0
             }
-            None if name == "kstack" => return self.stack(self.checker.config.stack.mode, STACK_MAX, span),
+            None if name == "kstack" => return self.stack(self.checker.config.stack_mode, STACK_MAX, span),
             None => {
                 let number = name.strip_prefix("arg").and_then(|digits| digits.parse::<u8>().ok());
                 let Some(number) = number else {
@@ -445,12 +443,7 @@ impl Clause<'_, '_> {
         self.allow(self.allowed.hit, Problem::NoHit, span)?;
         self.checker.stack_frames = self.checker.stack_frames.max(frames);
         let frames = u8::try_from(frames).unwrap_or(u8::MAX);
-        let format = StackFormat { mode, ..self.checker.config.stack };
-        let of = match format == StackFormat::default() {
-            true => Type::Stack,
-            false => self.checker.rust_type(RustValue::Stack(format), 1, span)?,
-        };
-        self.give(of, |to| Op::Stack { to, frames }, span)
+        self.give(mode.stack(), |to| Op::Stack { to, frames }, span)
     }
 }
 

@@ -137,9 +137,9 @@ fn values_are_of_the_type_that_is_wanted() {
         Problem::Formats,
     );
     refuses_body(
-        "print(kstack(perf) != kstack(raw));",
-        "      ^^^^^^^^^^^^^^^^^^^^^^^^^^^",
-        Problem::Types { left: Noun::Rust, right: Noun::Rust },
+        "print(cpu ? kstack(perf) : kstack(raw));",
+        "      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        Problem::Types { left: Noun::Stack, right: Noun::Stack },
     );
     refuses_body(
         "print(1 ? comm : 2);",

@@ -7,7 +7,6 @@ use kprobes_vm::ir::{Comparison, MapValue, Op, Operand, Type, Word};
 use super::clause::Clause;
 use super::rust_place::RustPlace;
 use super::value::{SIGNED, UNSIGNED, Value, number, text_words};
-use crate::checked::RustValue;
 use crate::config::TEXT_MAX;
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm};
@@ -151,7 +150,7 @@ impl Clause<'_, '_> {
         }
         let value = self.value(what)?;
         match (value.of, value.at) {
-            (of, stack) if self.is_stack(of) => self.give(UNSIGNED, |to| Op::Frames { to, stack }, span),
+            (Type::Stack { .. }, stack) => self.give(UNSIGNED, |to| Op::Frames { to, stack }, span),
             (Type::Text { words }, Operand::Word(text)) => {
                 self.give(UNSIGNED, |to| Op::Length { to, text, words }, span)
             }
@@ -160,15 +159,6 @@ impl Clause<'_, '_> {
                 Ok(Value::constant(words.into(), false))
             }
             (of, _) => Err(what.span.error(Problem::Type { wanted: Noun::Text, found: of.into() })),
-        }
-    }
-
-    fn is_stack(&self, of: Type) -> bool {
-        match of {
-            Type::Rust { shape, .. } => {
-                matches!(self.checker.rust_values.get(usize::from(shape)), Some(RustValue::Stack(_)))
-            }
-            of => of == Type::Stack,
         }
     }
 

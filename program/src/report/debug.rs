@@ -30,7 +30,7 @@ pub(super) fn write(values: &Values<'_>, value: RustValue, words: &[u64], out: &
         RustValue::Whole(of) => scalar(&values.types, of, word, out),
         RustValue::Variant { of, first } => variant(&values.types, of, word, first, out),
         // The caller writes what is not in the table of types.
-        RustValue::Stack(_) | RustValue::HardwareAddress | RustValue::InternetAddress { .. } => Ok(()),
+        RustValue::HardwareAddress | RustValue::InternetAddress { .. } => Ok(()),
         RustValue::Line => line::write(values.types.lines(), word, out),
         RustValue::Captured(number) => {
             let blocks = values.captures.get(usize::from(number)).map_or(&[][..], Vec::as_slice);

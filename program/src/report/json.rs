@@ -207,7 +207,7 @@ impl Reporter<'_> {
                 }
                 out.write_char(close)
             }
-            Type::Symbol | Type::Probe | Type::Stack | Type::Time { .. } | Type::Rust { .. } => {
+            Type::Symbol | Type::Probe | Type::Stack { .. } | Type::Time { .. } | Type::Rust { .. } => {
                 out.write_char('"')?;
                 match of {
                     Type::Time { format } => {

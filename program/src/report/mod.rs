@@ -25,7 +25,7 @@ use kprobes_vm::maps::{Masked, Record, Store};
 pub(crate) use time::is_known as is_time_format;
 
 use crate::checked::{Action, Checked, PrintKind, RustValue};
-use crate::config::{StackFormat, StackMode};
+use crate::config::StackMode;
 use crate::conversion::{Shown, lossy};
 
 /// The start of a line that `errorf` writes.
@@ -323,7 +323,6 @@ impl Reporter<'_> {
             Type::Rust { shape, .. } => {
                 let known = self.program.rust_values.get(usize::from(shape)).copied();
                 match known {
-                    Some(RustValue::Stack(format)) => return self.stack(word, format, out),
                     Some(RustValue::HardwareAddress) => {
                         let [a, b, c, d, e, f, ..] = word.to_le_bytes();
                         return write!(out, "{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}:{f:02X}");
@@ -352,22 +351,22 @@ impl Reporter<'_> {
                 let format = self.program.formats.get(usize::from(format));
                 time::write(format.map_or("", String::as_str), word, out)
             }
-            Type::Stack => self.stack(word, StackFormat::default(), out),
+            Type::Stack { mode } => self.stack(word, StackMode::of_number(mode), out),
         }
     }
 
     /// Writes a stack, a line for each frame.
-    fn stack(&self, stack: u64, format: StackFormat, out: &mut dyn Write) -> fmt::Result {
-        let lines = self.names.types().and_then(|types| types.lines()).filter(|_| format.has_lines);
+    fn stack(&self, stack: u64, mode: Option<StackMode>, out: &mut dyn Write) -> fmt::Result {
+        let lines = self.names.types().and_then(|types| types.lines()).filter(|_| self.program.config.stack_lines);
         out.write_char('\n')?;
         for (depth, frame) in self.store.stack(stack).enumerate() {
             // After a call that does not return, the return address may belong to the next function.
             let within = if depth == 0 { frame } else { frame.wrapping_sub(1) };
-            match (format.mode, self.names.symbol(within)) {
-                (StackMode::Address, _) => writeln!(out, "    {frame:x}")?,
+            match (mode, self.names.symbol(within)) {
+                (Some(StackMode::Address), _) => writeln!(out, "    {frame:x}")?,
                 (mode, Some((name, start))) => {
                     out.write_str("    ")?;
-                    if mode == StackMode::Both {
+                    if mode == Some(StackMode::Both) {
                         write!(out, "{frame:x} ")?;
                     }
                     self.function(name, within, out)?;

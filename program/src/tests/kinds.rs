@@ -204,6 +204,11 @@ fn tuples_are_refused_where_they_are_wrong() {
         ("print((1, 2) + 1);", "      ^^^^^^", "this is a tuple, but an integer is expected"),
         ("print((1, 2) == (1, 2, 3));", "      ^^^^^^^^^^^^^^^^^^^", "a tuple and a tuple cannot be combined"),
         ("@x = (1, 2); @x = (1, comm);", "             ^^", "this map is set to another type elsewhere"),
+        (
+            "@x[1, (1, 2)] = 1; @x[1, (1, comm)] = 1;",
+            "                         ^^^^^^^^^",
+            "this is a tuple of another type than in the key of this map elsewhere",
+        ),
         ("$x = (1, \"a\"); $x = (1, comm);", "                    ^^^^^^^^^", "this is a tuple of another type"),
     ]) {
         assert_eq!(

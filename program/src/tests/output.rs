@@ -117,6 +117,8 @@ fn a_hit_is_known_by_its_builtins() {
         ("strncmp(comm, \"workshop\", 5)", "1"),
         ("kstack", "\n    blk::submit+4\n    blk::read+16\n    main+32"),
         ("kstack(2)", "\n    blk::submit+4\n    blk::read+16"),
+        ("kstack(perf) == kstack", "1"),
+        ("kstack(raw) != kstack(perf, 2)", "1"),
     ]);
     assert_tried!(printed("kretprobe:f, return:g { print(retval); }", &[&[42]]), "42\n");
 }

@@ -28,7 +28,10 @@ pub enum Type {
     /// A virtual address, shown as the function that contains it.
     Symbol,
     /// The number of a stack, from 1; 0 if none was given.
-    Stack,
+    Stack {
+        /// The number of the mode in which the front end shows it.
+        mode: u8,
+    },
     /// The number of a probe, from 1; 0 if none was given.
     Probe,
     /// Bytes of memory. The first word has their number, and the others have the bytes, as in a string, padded with
