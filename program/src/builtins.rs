@@ -134,7 +134,7 @@ pub(crate) static CALLABLES: [Callable; 53] = [
     value("is_str", 1, 1),
     value("is_array", 1, 1),
     value("is_literal", 1, 1),
-    value("delete", 2, 2),
+    value("delete", 1, 2),
     action("printf", 1, 32),
     action("errorf", 1, 32),
     action("warnf", 1, 32),
@@ -167,8 +167,8 @@ pub(crate) fn find(role: Role, name: &str) -> Option<&'static Callable> {
 
 /// Returns the problem with the call `name` where a value is expected. `None` if no call has this name.
 pub(crate) fn not_a_value(name: &str) -> Option<Problem> {
-    // `delete` is a value and an action.
-    let problem = CALLABLES.iter().rfind(|call| call.name == name).map(|call| match call.role {
+    // `delete` is both: the value comes first.
+    let problem = CALLABLES.iter().find(|call| call.name == name).map(|call| match call.role {
         Role::Aggregate => Problem::AggregateAlone,
         Role::Action => Problem::NotAValue,
         Role::Value => call.miscounted(),

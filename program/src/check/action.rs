@@ -127,15 +127,8 @@ impl Clause<'_, '_> {
                 let from = self.in_words(value, value.of, span)?;
                 self.emit(Action::Unwatch, from, 1, span)
             }
-            ("delete", [what]) => {
-                let MapReference { name, keys } = map(what)?;
-                let (map, key) = self.entry(name, keys, what.span)?;
-                self.is_kept(map, what.span)?;
-                self.push(Op::Delete { map, key }, span)
-            }
-            // The key is an argument after the map, instead of in its brackets.
-            ("delete", [what, key]) => {
-                let (map, key) = self.map_entry(what, key)?;
+            ("delete", [what, rest @ ..]) if rest.len() < 2 => {
+                let (map, key) = self.deleted_entry(what, rest.first())?;
                 self.push(Op::Delete { map, key }, span)
             }
             ("exit", []) => self.exit(Operand::Constant(0), span),

@@ -109,8 +109,8 @@ impl Clause<'_, '_> {
             ("pton", [text]) => self.parsed_address(text, span),
             ("offsetof", [of, field]) => self.unrun(|clause| clause.offset_of(of, field)),
             ("memcmp", [one, other, length]) => self.compare_bytes(one, other, length, span),
-            ("delete", [what, key]) => {
-                let (map, key) = self.map_entry(what, key)?;
+            ("delete", [what, rest @ ..]) if rest.len() < 2 => {
+                let (map, key) = self.deleted_entry(what, rest.first())?;
                 let found = self.give(SIGNED, |to| Op::Has { to, map, key }, span)?;
                 self.push(Op::Delete { map, key }, span)?;
                 Ok(found)
@@ -187,6 +187,18 @@ impl Clause<'_, '_> {
             return Err(what.span.error(Problem::NotAMap));
         }
         let (map, key) = self.entry(&reference.name, core::slice::from_ref(key), what.span)?;
+        self.is_kept(map, what.span)?;
+        Ok((map, key))
+    }
+
+    /// Returns the number of the map `what` and the word of the key that a `delete` removes. Without an argument of its
+    /// own, the key is in the brackets of the map.
+    pub fn deleted_entry(&mut self, what: &Expression, key: Option<&Expression>) -> Result<(u8, Word), Error> {
+        if let Some(key) = key {
+            return self.map_entry(what, key);
+        }
+        let MapReference { name, keys } = map(what)?;
+        let (map, key) = self.entry(name, keys, what.span)?;
         self.is_kept(map, what.span)?;
         Ok((map, key))
     }

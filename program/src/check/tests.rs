@@ -38,8 +38,8 @@ fn the_calls_are_there_with_their_numbers_of_arguments() {
         let marks = std::format!("      {}", "^".repeat(name.len()));
         refuses_body(&std::format!("print({name});"), &marks, Problem::Parentheses);
     }
-    // The parser replaces `getopt`, and `delete` without a key is an action only.
-    for call in tried(CALLABLES.iter().filter(|call| !matches!(call.name, "getopt" | "delete"))) {
+    // The parser replaces `getopt`.
+    for call in tried(CALLABLES.iter().filter(|call| call.name != "getopt")) {
         let before = match call.role {
             Role::Value => "$x = ",
             Role::Action => "",

@@ -186,6 +186,9 @@ fn maps_keep_values_by_key() {
     let body = "@x[1] = 5; @x[2] = 6; @x[1]++; print(len(@x)); delete(@x[2]); @x[7] = 0; delete(@x, 9); \
         printf(\"%d %d %d\\n\", len(@x), has_key(@x, 7), has_key(@x, 2)); clear(@x);";
     assert_tried!(once(body, &[]), "2\n2 1 0\n");
+    let body =
+        "@x = 5; print(delete(@x)); print(delete(@x)); @y[1, 2] = 2; print((delete(@y[1, 2]), delete(@y, (1, 2))));";
+    assert_tried!(once(body, &[]), "1\n0\n(1, 0)\n");
     let mut bed = Bed::new("kprobe:f { @x[arg0] = 1; print(len(@x)); clear(@x); }");
     bed.hit(0, &Task::with(&[1])).hit(0, &Task::with(&[2]));
     bed.drain();
