@@ -157,8 +157,8 @@ impl Config {
         let switch = || match value {
             SettingValue::Number(0) => Ok(false),
             SettingValue::Number(1) => Ok(true),
-            SettingValue::Text(word) if word == "false" => Ok(false),
-            SettingValue::Text(word) if word == "true" => Ok(true),
+            SettingValue::Text(word) if word == "false" || word == "off" => Ok(false),
+            SettingValue::Text(word) if word == "true" || word == "on" => Ok(true),
             _ => Err(wanted("true or false")),
         };
         let word = match value {

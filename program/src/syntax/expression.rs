@@ -206,8 +206,12 @@ impl Parser<'_> {
     #[inline(never)]
     fn tuple(&mut self, first: Expression, start: Span) -> Result<Expression, Error> {
         let mut parts = fallible::collect([first])?;
-        if !self.accept(")")? {
-            fallible::extend(&mut parts, self.values(")")?)?;
+        while !self.accept(")")? {
+            fallible::push(&mut parts, self.value()?)?;
+            if !self.accept(",")? {
+                self.expect(")")?;
+                break;
+            }
         }
         self.node(ExpressionForm::Tuple(parts), start)
     }
@@ -284,7 +288,7 @@ impl Parser<'_> {
         }
         let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
         let name = fallible::copy(word)?;
-        let form = match builtins::is_callable(word) && arguments.is_empty() {
+        let form = match arguments.is_empty() && (builtins::is_callable(word) || word == "config") {
             true => ExpressionForm::Builtin(name),
             false => ExpressionForm::Call { name: Spanned { node: name, span: start }, arguments },
         };

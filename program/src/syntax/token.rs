@@ -250,7 +250,7 @@ pub(super) fn number(word: &str) -> Option<u64> {
     if word.len() > 1 && word.starts_with('0') {
         return None;
     }
-    match word.split_once('e') {
+    match word.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => {
             let power = u32::try_from(digits(exponent, 10)?).ok()?;
             digits(mantissa, 10)?.checked_mul(10_u64.checked_pow(power)?)

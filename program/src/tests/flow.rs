@@ -372,7 +372,7 @@ fn what_a_refused_statement_made_is_gone() {
 #[test]
 fn settings_that_are_numbers_are_no_switches() {
     assert!(refused("config = { max_strlen = true } BEGIN { }").contains("this has to be from 1 to"));
-    for value in ["true", "1", "\"true\""] {
+    for value in ["true", "on", "1", "\"true\""] {
         assert_eq!(
             printed(&format!("config = {{ print_maps_on_exit = {value} }} kprobe:f {{ @ = 1; }}"), &[&[]]),
             "@: 1\n"

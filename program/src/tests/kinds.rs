@@ -265,7 +265,7 @@ fn records_are_tuples_whose_parts_have_names() {
         ),
         ("print((1,)); $t = (\"alone\",); print($t.0);", "(1,)\nalone\n"),
         (
-            "print(config.max_strlen); print(config.stack_mode); print((config.missing_probes, 1));",
+            "print(config.max_strlen); print(config().stack_mode); print((config.missing_probes, 1));",
             "63\nbpftrace\n(error, 1)\n",
         ),
         ("print({ (k=7) }.k);", "7\n"),
