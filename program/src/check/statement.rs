@@ -102,7 +102,10 @@ impl<'c, 's> Clause<'c, 's> {
             StatementForm::While { condition, body } => {
                 let (start, kept) = (self.ops.len(), self.free);
                 let mut exits = Vec::new();
-                self.branch(condition, false, &mut exits)?;
+                if self.test_to_select(condition, &mut exits)? == Some(false) {
+                    let end = self.jump(condition.span)?;
+                    fallible::push(&mut exits, end)?;
+                }
                 self.free = kept;
                 self.turn(body, start, exits, None, span)
             }
@@ -142,6 +145,22 @@ impl<'c, 's> Clause<'c, 's> {
         }
     }
 
+    /// Compiles the condition of an `if` or of a loop to jumps that are taken if it is false, as
+    /// [`test`](Self::test) does. While types are learned, a condition that is wrong with the guess of a type counts as
+    /// unknown: the code that it selects may tell the type.
+    #[inline(never)]
+    fn test_to_select(&mut self, condition: &Expression, exits: &mut Vec<usize>) -> Result<Option<bool>, Error> {
+        let variables = self.variables.len();
+        (self.guessed, self.asked) = (false, false);
+        match self.test(condition, false, exits) {
+            Err(error) if self.guessed && !self.asked && !self.ends_with(&error) => {
+                self.variables.truncate(variables);
+                Ok(None)
+            }
+            outcome => outcome,
+        }
+    }
+
     /// Compiles an `if`, or a `?:` for its effect.
     #[inline(never)]
     fn if_else(
@@ -152,8 +171,7 @@ impl<'c, 's> Clause<'c, 's> {
         span: Span,
     ) -> Result<(), Error> {
         let (mut exits, kept) = (Vec::new(), self.free);
-        (self.guessed, self.asked) = (false, false);
-        let known = self.test(condition, false, &mut exits)?;
+        let known = self.test_to_select(condition, &mut exits)?;
         self.free = kept;
         if let Some(truth) = known {
             let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };

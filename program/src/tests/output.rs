@@ -211,6 +211,16 @@ fn a_map_may_be_read_before_the_text_that_gives_it_values() {
     bed.hit(0, &Task::with(&[])).hit(1, &Task::with(&[]));
     bed.hit(0, &Task { time: 5_700, cpu: 3, ..Task::with(&[]) });
     assert_eq!(bed.finish(), "@ns: 700\n@start[7]: 5000\n");
+    // The condition is of the type that only the code that it selects tells.
+    for (body, shown) in tried([
+        ("if (@last != comm) { @last = comm; print(1); } clear(@last);", "1\n"),
+        ("if (strlen(@s) == 0) { @s = comm; } print(strlen(@s)); clear(@s);", "6\n"),
+        ("if (@t == (0, \"\")) { @t = (7, comm); } print(@t.0); clear(@t);", "7\n"),
+        ("while (@s != \"x\") { @s = \"x\"; print(1); } clear(@s);", "1\n"),
+        ("let $s; if ($s == \"\") { $s = comm; } print($s);", "worker\n"),
+    ]) {
+        assert_eq!(once(body, &[]), shown, "{body}");
+    }
 }
 
 #[test]
