@@ -10,7 +10,7 @@ use kprobes_vm::hit::{total, wide};
 use kprobes_vm::ir::{Aggregate, Map, MapValue, Type};
 
 use super::entries::is_signed;
-use super::{Reporter, bytes_of, histogram, series, split, string, time, widened};
+use super::{Reporter, bytes_of, histogram, series, split, string, widened};
 
 /// Writes a JSON string with its quotes.
 pub(super) fn quoted(text: &str, out: &mut dyn Write) -> fmt::Result {
@@ -209,13 +209,7 @@ impl Reporter<'_> {
             }
             Type::Symbol | Type::Probe | Type::Stack { .. } | Type::Time { .. } | Type::Rust { .. } => {
                 out.write_char('"')?;
-                match of {
-                    Type::Time { format } => {
-                        let format = self.program.formats.get(usize::from(format)).map_or("", |format| format);
-                        time::write(format, word, &mut Escaped(out))?;
-                    }
-                    _ => self.value(of, words, divisor, &mut Escaped(out))?,
-                }
+                self.value(of, words, divisor, &mut Escaped(out))?;
                 out.write_char('"')
             }
         }

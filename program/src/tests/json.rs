@@ -47,6 +47,7 @@ fn each_object_is_that_of_bpftrace() {
         ("print((u8 *)arg3);", r#"{"type": "value", "data": 32768}"#),
         (r#"print((1, "two", (3, -4)));"#, r#"{"type": "value", "data": [1,"two",[3,-4]]}"#),
         ("print(buf(arg3, 3));", r#"{"type": "value", "data": [97,32,115]}"#),
+        (r#"print(strftime("%H:%M\n", 1h));"#, r#"{"type": "value", "data": "01:00\n"}"#),
         ("print(func);", r#"{"type": "value", "data": "blk::submit"}"#),
         ("print(ksym(0x9999));", r#"{"type": "value", "data": "0x9999"}"#),
         ("print(kstack);", r#"{"type": "value", "data": "\n    blk::submit+16\n    net::send+4\n"}"#),
