@@ -19,10 +19,11 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns the span from the start of this one to the end of `other`.
+    /// Returns the span from the start of this one to the end of `other`. Returns this one if `other` ends before it,
+    /// as the block of a macro may end before the argument that it begins with.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
-        Self { start: self.start, end: other.end }
+        Self { start: self.start, end: if other.end > self.start { other.end } else { self.end } }
     }
 
     /// Returns two lines to display: the line of `source`, the text of the program, that holds this span, and a line

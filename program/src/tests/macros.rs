@@ -61,6 +61,12 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
             "this is nested too deeply",
         ),
     ]);
+    // The argument is in the text after the block that it is compared in.
+    if is_tried() {
+        let marks = format!("\n{:38}^^^^\n", "");
+        let text = refused("macro m(x) { x == 1 } BEGIN { print(m(comm)); }");
+        assert!(text.contains(&marks), "{text}");
+    }
     // A builtin stays one where it has another number of arguments than the macro of its name.
     let builtins = "macro tid(x) { x + tid } macro len(a, b) { len(a) + len(b) } \
         kprobe:f { print((tid(1) == tid + 1, tid() == tid, len(\"a\", \"bc\"))); }";
