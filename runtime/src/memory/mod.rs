@@ -93,10 +93,9 @@ pub(crate) unsafe fn store_for_uncached(physical: u64, value: u64) -> Result<(),
         return Err(out_of_reach);
     }
     let address = LINEAR_BASE + physical as usize;
-    match table::is_data(address) {
-        Some(true) => {}
-        Some(false) => return Err(MapError::Mapped(address)),
-        None => _ = map_device(physical, 8)?,
+    if !table::is_data(address) {
+        // The page may be mapped already, for the word of another CPU.
+        map_device(physical, 8)?;
     }
     // SAFETY: the word is mapped as writable in the linear map, and the caller guarantees that it has no other
     // owner (see # Safety).

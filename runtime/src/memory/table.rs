@@ -225,9 +225,9 @@ pub fn translate(address: usize) -> Option<u64> {
     leaf(address).map(|(descriptor, size)| descriptor.address() + (address & (size - 1)) as u64)
 }
 
-/// Returns whether the page or block at the virtual address `address` is data; `None` if nothing is mapped there.
-pub(super) fn is_data(address: usize) -> Option<bool> {
-    leaf(address).map(|(found, _)| {
+/// Returns whether the virtual address `address` is mapped as data, by a page or a block.
+pub(super) fn is_data(address: usize) -> bool {
+    leaf(address).is_some_and(|(found, _)| {
         let frame = found.address();
         found == Descriptor::page(frame, Attributes::DATA) || found == Descriptor::block(frame, Attributes::DATA)
     })

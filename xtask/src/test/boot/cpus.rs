@@ -44,16 +44,6 @@ pub fn boots(
         change(&mut tree).context(wrong)?;
         anyhow::Ok(tree.blob())
     };
-    let spin_tables = |release: &dyn Fn(u64) -> u64| {
-        changed(&|tree| {
-            tree.reserve(LOADER, 0x1000);
-            (1..CPUS.into()).try_for_each(|cpu| {
-                let node = format!("cpu@{cpu}");
-                tree.set(&node, "enable-method", text("spin-table"))?;
-                tree.set(&node, "cpu-release-addr", release(cpu).to_be_bytes().into())
-            })
-        })
-    };
     let uses_smc = Tree::parse(good).and_then(|tree| Some(tree.get("psci", "method")? == b"smc\0")).context(wrong)?;
     let odd = changed(&|tree| {
         tree.remove("cpu@1", "enable-method")?;
@@ -62,16 +52,22 @@ pub fn boots(
         tree.set("cpu@3", "cpu-release-addr", (TREE - 8).to_be_bytes().into())
     })?;
     // Not aligned, in the image, and beyond the addresses that can be mapped.
-    let bad_places = |cpu| [0, TREE - 4, IMAGE + 8, !7][cpu as usize];
+    let bad_places = changed(&|tree| set_spin_tables(tree, &|cpu| [0, TREE - 4, IMAGE + 8, !7][cpu as usize]))?;
     let firmware = spin_table_firmware(uses_smc);
     let words = LOADER + firmware.len() as u64;
+    let word_of = |cpu: u64| words + 8 * cpu;
+    let outside_of_ram = changed(&|tree| {
+        remove_memory_below(tree, IMAGE)?;
+        set_spin_tables(tree, &word_of)
+    })?;
     // At EL2 the kernel calls PSCI in another way, and the interrupt controller wakes CPUs.
     let demands = || Demands::on(&[Trait::Entry, Trait::Interrupts]);
     let mut boots = Vec::new();
     for (name, tree, code) in [
-        ("spin_table", spin_tables(&|cpu| words + 8 * cpu)?, firmware),
+        ("spin_table", changed(&|tree| set_spin_tables(tree, &word_of))?, firmware.clone()),
+        ("spin_table_outside_of_ram", outside_of_ram, firmware),
         ("odd_cpus", odd, loader(TREE)),
-        ("spin_tables_that_cannot_be_written_to", spin_tables(&bad_places)?, loader(TREE)),
+        ("spin_tables_that_cannot_be_written_to", bad_places, loader(TREE)),
         ("cpus_without_psci", changed(&|tree| tree.remove_node("psci"))?, loader(TREE)),
     ] {
         let mut arguments = machine.to_vec();
@@ -86,6 +82,25 @@ pub fn boots(
         boots.push(Boot { name, demands: Demands::default(), arguments, subject: sessions::special(name) });
     }
     Ok(boots)
+}
+
+/// Has the CPUs other than CPU 0 start from spin tables. `release` returns the release address of each.
+fn set_spin_tables(tree: &mut Tree, release: &dyn Fn(u64) -> u64) -> Option<()> {
+    tree.reserve(LOADER, 0x1000);
+    (1..CPUS.into()).try_for_each(|cpu| {
+        let node = format!("cpu@{cpu}");
+        tree.set(&node, "enable-method", text("spin-table"))?;
+        tree.set(&node, "cpu-release-addr", release(cpu).to_be_bytes().into())
+    })
+}
+
+/// Removes the RAM below the physical address `start` from the tree.
+fn remove_memory_below(tree: &mut Tree, start: u64) -> Option<()> {
+    const MEMORY: &str = "memory@40000000";
+    let (address, size) = tree.get(MEMORY, "reg")?.split_first_chunk::<8>()?;
+    let size: &[u8; 8] = size.try_into().ok()?;
+    let end = u64::from_be_bytes(*address) + u64::from_be_bytes(*size);
+    tree.set(MEMORY, "reg", [start, end - start].map(u64::to_be_bytes).concat())
 }
 
 /// Returns instructions that start the other CPUs by PSCI, and then the image. Each of these CPUs waits for an address
