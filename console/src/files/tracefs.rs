@@ -120,9 +120,6 @@ pub(super) fn write(session: &mut Session, path: &str, bytes: &[u8], append: boo
 
 fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool) -> Result<(), WriteError> {
     let node = find(session, parts).map_err(WriteError::Open)?;
-    if node.write.is_none() && node.write_bytes.is_none() {
-        return Err(WriteError::Open(Errno::NotPermitted));
-    }
     if let (Some(empty), false) = (node.empty, append) {
         empty(session, parts).map_err(WriteError::Open)?;
     }
@@ -134,7 +131,8 @@ fn write_open(session: &mut Session, parts: &[&str], bytes: &[u8], append: bool)
         (Some(write), None) => {
             str::from_utf8(bytes).map_err(|_| Errno::Invalid).and_then(|text| write(session, parts, text))
         }
-        (None, None) => Ok(()),
+        // As in Linux, the superuser can open the file.
+        (None, None) => Err(Errno::Invalid),
     };
     written.map_err(WriteError::Write)
 }
