@@ -18,8 +18,6 @@ pub enum Errno {
     TooLong,
     /// ENOMEM
     NoMemory,
-    /// EACCES
-    NotPermitted,
     /// EBUSY
     Busy,
     /// EEXIST
@@ -52,7 +50,6 @@ impl fmt::Display for Errno {
             Self::NoProcess => "No such process",
             Self::TooLong => "Argument list too long",
             Self::NoMemory => "Cannot allocate memory",
-            Self::NotPermitted => "Permission denied",
             Self::Busy => "Device or resource busy",
             Self::Exists => "File exists",
             Self::NoDevice => "No such device",

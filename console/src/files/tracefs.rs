@@ -143,11 +143,11 @@ pub(super) fn make(session: &mut Session, path: &str) -> Result<(), Errno> {
     if let ["instances", name] = parts[..] {
         return session.instances.make(&session.events, name);
     }
-    match (look_for(session, &parts), parts.split_last()) {
-        (Ok(_), _) => Err(Errno::Exists),
-        (Err(_), Some((_, above))) if look_for(session, above).is_ok() => Err(Errno::NotPermitted),
-        (Err(errno), _) => Err(errno),
+    if look_for(session, &parts).is_ok() {
+        return Err(Errno::Exists);
     }
+    let above = parts.split_last().map_or(&[][..], |(_, above)| above);
+    Err(refusal(look_for(session, above)?))
 }
 
 /// Removes the directory of an instance, and with it the instance.
@@ -156,7 +156,12 @@ pub(super) fn remove(session: &mut Session, path: &str) -> Result<(), Errno> {
     if let ["instances", name] = parts[..] {
         return session.instances.remove(name);
     }
-    Err(if look_for(session, &parts)? { Errno::NotPermitted } else { Errno::NotDirectory })
+    Err(refusal(look_for(session, &parts)?))
+}
+
+/// Returns why a path is neither made nor removed, although the file or directory that has to be there is.
+fn refusal(is_directory: bool) -> Errno {
+    if is_directory { Errno::NotAllowed } else { Errno::NotDirectory }
 }
 
 /// Returns whether a path names a directory.
