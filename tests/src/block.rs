@@ -74,6 +74,7 @@ test!(
         assert_eq!(disk.read(end - 1, 2).err(), Some(BlockError::PastTheEnd(end + 1, end)));
         assert_eq!(disk.read(u64::MAX, 1).err(), Some(BlockError::PastTheEnd(u64::MAX, end)));
         assert_eq!(disk.read(0, 0).err(), Some(BlockError::Length(0)));
+        assert_eq!(disk.read(0, usize::MAX).err(), Some(BlockError::OutOfMemory));
         let odd = vec![0; SECTOR + 1].into_boxed_slice();
         assert_eq!(disk.write(0, odd).err(), Some(BlockError::Length(SECTOR + 1)));
         assert!(is_right(end - 1, &disk.read(end - 1, 1).unwrap()));

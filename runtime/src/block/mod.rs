@@ -14,10 +14,10 @@ mod queue;
 pub mod request;
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use fallible::{Arc, OutOfMemory};
 use spin::Once;
 use virtio_drivers::transport::DeviceType;
 
@@ -49,6 +49,8 @@ pub enum BlockError {
     PastTheEnd(u64, u64),
     /// The disk cannot be written to.
     ReadOnly,
+    /// There is no memory for the request or for its buffer.
+    OutOfMemory,
     /// The disk has failed with this status. The sector is the first of the request; the failure may be at a later one.
     Device(u64, Status),
 }
@@ -61,8 +63,15 @@ impl fmt::Display for BlockError {
                 write!(f, "the request ends at sector {end}, but the disk has {capacity} sectors")
             }
             Self::ReadOnly => f.write_str("the disk cannot be written to"),
+            Self::OutOfMemory => OutOfMemory.fmt(f),
             Self::Device(sector, status) => write!(f, "the disk failed a request at sector {sector}: {status}"),
         }
+    }
+}
+
+impl From<OutOfMemory> for BlockError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
     }
 }
 
@@ -117,7 +126,8 @@ impl Disk {
     /// # Errors
     ///
     /// [`BlockError::Length`] if the buffer is empty or not a whole number of sectors; [`BlockError::PastTheEnd`] if
-    /// sectors are not on the disk; [`BlockError::ReadOnly`] if a write goes to a read-only disk.
+    /// sectors are not on the disk; [`BlockError::ReadOnly`] if a write goes to a read-only disk;
+    /// [`BlockError::OutOfMemory`] if there is no memory for the request.
     pub fn submit(&self, operation: Operation, sector: u64, buffer: Box<[u8]>) -> Result<Pending, BlockError> {
         let length = buffer.len();
         if length == 0 || !length.is_multiple_of(SECTOR) {
@@ -130,8 +140,9 @@ impl Disk {
         if operation == Operation::Write && self.is_read_only {
             return Err(BlockError::ReadOnly);
         }
-        let completion = Arc::new(Completion::new());
-        self.queue.lock().submit(Box::new(Request::new(operation, sector, buffer, completion.clone())));
+        let completion = Arc::try_new(Completion::new())?;
+        let request = fallible::boxed(Request::new(operation, sector, buffer, completion.clone()))?;
+        self.queue.lock().submit(request);
         Ok(Pending { sector, completion })
     }
 
@@ -139,11 +150,12 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// The errors of [`submit`](Self::submit), and [`BlockError::Device`] if the disk fails.
+    /// The errors of [`submit`](Self::submit), [`BlockError::OutOfMemory`] if there is no memory for the sectors, and
+    /// [`BlockError::Device`] if the disk fails.
     // Not inlined, so that it can be probed at every level of optimization.
     #[inline(never)]
     pub fn read(&self, sector: u64, count: usize) -> Result<Box<[u8]>, BlockError> {
-        let buffer = alloc::vec![0; count.saturating_mul(SECTOR)].into_boxed_slice();
+        let buffer = fallible::zeroed(count.saturating_mul(SECTOR))?;
         self.submit(Operation::Read, sector, buffer)?.wait()
     }
 

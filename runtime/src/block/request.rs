@@ -1,8 +1,9 @@
 //! A request, from its submission to its completion.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::fmt;
+
+use fallible::Arc;
 
 use super::SECTOR;
 use crate::sync::{IrqLock, WaitQueue};
