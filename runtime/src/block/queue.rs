@@ -10,7 +10,7 @@ use core::ptr;
 
 use aarch64_kprobes::emit;
 use virtio_drivers::Error;
-use virtio_drivers::device::blk::{BlkReq, BlkResp, VirtIOBlk};
+use virtio_drivers::device::blk::{BlkResp, VirtIOBlk};
 use virtio_drivers::transport::mmio::MmioTransport;
 
 use super::SECTOR;
@@ -22,25 +22,18 @@ use crate::virtio::Memory;
 /// The most requests that the device has at a time. Their tokens are below this.
 const DEPTH: usize = 16;
 
-/// One turn of a request, while the device has it.
-struct Flight {
-    header: BlkReq,
-    answer: BlkResp,
-    request: Box<Request>,
-}
-
 /// The requests of a disk, and the device.
 pub(super) struct Queue {
     /// The index of the disk among all disks.
     number: u32,
     device: VirtIOBlk<Memory, MmioTransport<'static>>,
     waiting: VecDeque<Box<Request>>,
-    /// The turns that the device has, by token; null if the token is free. Each pointer comes from a `Box` and is owned
-    /// by this queue.
-    flights: [*mut Flight; DEPTH],
+    /// The requests that the device has, by token; null if the token is free. Each pointer comes from a `Box` and is
+    /// owned by this queue.
+    issued: [*mut Request; DEPTH],
 }
 
-// SAFETY: the queue owns its flights as boxes would be owned, and any CPU may use their contents.
+// SAFETY: the queue owns the issued requests as boxes would be owned, and any CPU may use their contents.
 unsafe impl Send for Queue {}
 
 impl Queue {
@@ -48,7 +41,7 @@ impl Queue {
     pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
         let device = VirtIOBlk::new(transport)?;
         assert!(usize::from(device.virt_queue_size()) <= DEPTH);
-        Ok(Self { number: 0, device, waiting: VecDeque::new(), flights: [ptr::null_mut(); DEPTH] })
+        Ok(Self { number: 0, device, waiting: VecDeque::new(), issued: [ptr::null_mut(); DEPTH] })
     }
 
     /// Returns the queue as that of the disk with this number.
@@ -100,50 +93,48 @@ impl Queue {
 
     /// Gives the device the next turn of a request. Returns the request with the error if the device does not take it.
     fn issue(&mut self, request: Box<Request>) -> Result<(), (Error, Box<Request>)> {
-        let flight = Box::new(Flight { header: BlkReq::default(), answer: BlkResp::default(), request });
-        let sector = flight.request.next_sector() as usize;
-        let flight = Box::into_raw(flight);
+        let (operation, sector) = (request.operation(), request.next_sector());
+        let request = Box::into_raw(request);
         // SAFETY: the pointer comes from the box above, and nothing else refers to it.
-        let Flight { header, answer, request } = unsafe { &mut *flight };
-        let operation = request.operation();
-        let bytes = request.segment();
+        let (header, bytes, answer) = unsafe { &mut *request }.turn();
         let length = bytes.len();
+        // The answer of the turn before does not count for this one.
+        *answer = BlkResp::default();
         // SAFETY: all three stay in place, and only the device accesses them, until `land`, after the device has
         // answered.
         let token = unsafe {
             match operation {
-                Operation::Read => self.device.read_blocks_nb(sector, header, bytes, answer),
-                Operation::Write => self.device.write_blocks_nb(sector, header, bytes, answer),
+                Operation::Read => self.device.read_blocks_nb(sector as usize, header, bytes, answer),
+                Operation::Write => self.device.write_blocks_nb(sector as usize, header, bytes, answer),
             }
         };
         match token {
             Ok(token) => {
                 emit!(BlockRqIssue {
                     dev: event::disk(self.number),
-                    sector: sector as u64,
+                    sector,
                     nr_sector: (length / SECTOR) as u32,
                     bytes: length as u32,
                     rwbs: letter(operation),
                     comm: current_task().short_name(),
                     cmd: "".into(),
                 });
-                self.flights[usize::from(token)] = flight;
+                self.issued[usize::from(token)] = request;
             }
             // SAFETY: the pointer comes from the box above. The device has refused it, so nothing else refers to it.
-            Err(error) => return Err((error, unsafe { Box::from_raw(flight) }.request)),
+            Err(error) => return Err((error, unsafe { Box::from_raw(request) })),
         }
         Ok(())
     }
 
     /// Takes the turn with this token back from the device, which has answered.
     fn land(&mut self, token: u16) {
-        let flight = core::mem::replace(&mut self.flights[usize::from(token)], ptr::null_mut());
-        assert!(!flight.is_null(), "a disk answered request {token}, which was never sent");
+        let request = core::mem::replace(&mut self.issued[usize::from(token)], ptr::null_mut());
+        assert!(!request.is_null(), "a disk answered request {token}, which was never sent");
         // SAFETY: `issue` stored a pointer from a box here, and the device has finished with it.
-        let mut flight = unsafe { Box::from_raw(flight) };
-        let Flight { header, answer, request } = &mut *flight;
-        let operation = request.operation();
-        let bytes = request.segment();
+        let mut request = unsafe { Box::from_raw(request) };
+        let (operation, sector) = (request.operation(), request.next_sector());
+        let (header, bytes, answer) = request.turn();
         let length = bytes.len();
         // SAFETY: `issue` gave these three to the device under this token, and the box has kept them in place.
         let result = unsafe {
@@ -157,10 +148,9 @@ impl Queue {
             Err(Error::Unsupported) => (Status::Unsupported, 0),
             Err(_) => (Status::IoError, 0),
         };
-        let mut request = flight.request;
         emit!(BlockRqComplete {
             dev: event::disk(self.number),
-            sector: request.next_sector(),
+            sector,
             nr_sector: (length / SECTOR) as u32,
             error: if status == Status::Ok { 0 } else { event::EIO },
             rwbs: letter(operation),

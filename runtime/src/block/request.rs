@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use fallible::Arc;
+use virtio_drivers::device::blk::{BlkReq, BlkResp};
 
 use super::SECTOR;
 use crate::sync::{IrqLock, WaitQueue};
@@ -52,12 +53,24 @@ pub struct Request {
     status: Status,
     /// `None` after the end of the request, when the completion holds the request.
     completion: Option<Arc<Completion>>,
+    /// What the device reads and writes in a turn beside the bytes.
+    header: BlkReq,
+    answer: BlkResp,
 }
 
 impl Request {
     /// Creates a request for the sectors from `sector` on. `buffer` is a whole number of sectors, at least one.
     pub(super) fn new(operation: Operation, sector: u64, buffer: Box<[u8]>, completion: Arc<Completion>) -> Self {
-        Self { operation, sector, buffer, done: 0, status: Status::Ok, completion: Some(completion) }
+        Self {
+            operation,
+            sector,
+            buffer,
+            done: 0,
+            status: Status::Ok,
+            completion: Some(completion),
+            header: BlkReq::default(),
+            answer: BlkResp::default(),
+        }
     }
 
     /// Returns the direction of the transfer.
@@ -77,10 +90,10 @@ impl Request {
         self.sector + (self.done / SECTOR) as u64
     }
 
-    /// Returns the bytes of the next turn.
-    pub(super) fn segment(&mut self) -> &mut [u8] {
+    /// Returns what the device accesses in the next turn: the header, the bytes, and the answer.
+    pub(super) fn turn(&mut self) -> (&mut BlkReq, &mut [u8], &mut BlkResp) {
         let end = self.buffer.len().min(self.done + SEGMENT);
-        &mut self.buffer[self.done..end]
+        (&mut self.header, &mut self.buffer[self.done..end], &mut self.answer)
     }
 
     /// Returns the buffer, after the request has ended.
