@@ -73,16 +73,17 @@ impl RunningLine {
     }
 }
 
-/// Takes a byte of input. An interrupt handler may call this. Returns whether the byte is for a reader of the input:
-/// while a command runs, ^C interrupts the command, and ^T asks for its line.
+/// Takes a byte of input. An interrupt handler may call this. While a command runs, ^C interrupts the command, and ^T
+/// asks for its line; a reader of the input gets neither.
+///
+/// Returns whether the input before the byte is still to be read: a ^C that interrupts a command discards it.
 pub fn take(byte: u8) -> bool {
     with_typed(|typed| {
         if byte == STATUS_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
             IS_ASKED.store(true, Ordering::Relaxed);
-            return false;
+            return true;
         }
         if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
-            // ^C also discards input that was typed ahead.
             typed.clear();
             // Fails if the command ends on another CPU at this moment: then there is nothing to interrupt.
             let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
@@ -200,4 +201,22 @@ pub fn is_interrupted() -> bool {
 /// next ^C.
 pub(crate) fn take_interrupt() -> bool {
     is_interrupted() && FOREGROUND.compare_exchange(INTERRUPTED, RUNNING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_discards_what_was_typed_ahead_and_a_question_does_not() {
+        let read = || with_typed(|typed| typed.pop_front());
+        FOREGROUND.store(RUNNING, Ordering::Relaxed);
+        assert_eq!([b'a', STATUS_KEY].map(take), [true; 2]);
+        assert_eq!((read(), read()), (Some(b'a'), None));
+        assert_eq!([b'b', INTERRUPT_KEY].map(take), [true, false]);
+        assert_eq!(read(), None);
+        FOREGROUND.store(IDLE, Ordering::Relaxed);
+        assert_eq!([STATUS_KEY, INTERRUPT_KEY].map(take), [true; 2]);
+        assert_eq!((read(), read()), (Some(STATUS_KEY), Some(INTERRUPT_KEY)));
+    }
 }

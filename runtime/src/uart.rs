@@ -127,6 +127,7 @@ fn receive(uart: &Pl011) {
             }
             continue;
         }
+        // Bytes that were lost before a ^C would have been discarded.
         if input::take(byte) {
             input::count_lost(lost);
         }
