@@ -34,15 +34,18 @@ fn nodes(session: &Session) -> impl Iterator<Item = &'static Node> + use<> {
 
 /// Returns the file that a path names.
 fn find(session: &Session, parts: &[&str]) -> Result<&'static Node, Errno> {
-    if !exists(session, parts) {
-        return Err(Errno::NotFound);
+    let fitting = |parts: &[&str], fit: Fit| {
+        nodes(session).find(|node| path::fit(node.path, parts) == fit).filter(|_| exists(session, parts))
+    };
+    if let Some(node) = fitting(parts, Fit::File) {
+        return Ok(node);
     }
-    let is = |fit: Fit| move |node: &&Node| path::fit(node.path, parts) == fit;
-    match (nodes(session).find(is(Fit::File)), nodes(session).any(|node| is(Fit::Below)(&node))) {
-        (Some(node), _) => Ok(node),
-        (None, true) => Err(Errno::IsDirectory),
-        (None, false) => Err(Errno::NotFound),
-    }
+    let is_below_file = || (1..parts.len()).take(DEPTH).any(|length| fitting(&parts[..length], Fit::File).is_some());
+    Err(match fitting(parts, Fit::Below) {
+        Some(_) => Errno::IsDirectory,
+        None if is_below_file() => Errno::NotDirectory,
+        None => Errno::NotFound,
+    })
 }
 
 /// Returns whether a path exists: its group, event, option or CPU, for which patterns have a star.
