@@ -51,16 +51,12 @@ pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &st
 }
 
 /// The constant content of `events/GROUP/filter`, as in Linux.
-const GROUP_FILTER: &str = "\
+pub(super) const GROUP_FILTER: &str = "\
 ### global filter ###
 # Use this to set filters for multiple events.
 # Only events with the given fields will be affected.
 # If no events are modified, an error message will be displayed here
 ";
-
-pub(super) fn read_group_filter(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(out.write_str(GROUP_FILTER)?)
-}
 
 pub(super) fn write_group_filter(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     session.events.set_group_filter(group(parts).unwrap_or(""), text)

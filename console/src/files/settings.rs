@@ -5,8 +5,6 @@ use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::{Flag, TraceClock};
-use kprobes_trace::recorder::{PRINT_EVENT, RAW_EVENT};
-use kprobes_trace::text;
 use kprobes_trace::trigger::restriction::{Restriction, Tasks};
 
 use super::content::{ReadError, number, switch};
@@ -15,21 +13,18 @@ use crate::tracing;
 
 /// The content of `README`. Programs such as Linux's self-tests search it for features, so its lines about features are
 /// Linux's.
-const README: &str = include_str!("readme.txt");
-
-pub(super) fn read_me(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(out.write_str(README)?)
-}
+pub(super) const README: &str = include_str!("readme.txt");
 
 /// The layout of a page of `trace_pipe_raw`.
-const HEADER_PAGE: &str = "\
+pub(super) const HEADER_PAGE: &str = "\
 \tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
 \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
 \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;
 \tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;
 ";
 
-const HEADER_EVENT: &str = "\
+/// The encoding of a record in a page of `trace_pipe_raw`.
+pub(super) const HEADER_EVENT: &str = "\
 # compressed entry header
 \ttype_len    :    5 bits
 \ttime_delta  :   27 bits
@@ -40,30 +35,6 @@ const HEADER_EVENT: &str = "\
 \ttime_stamp : type == 31
 \tdata max type_len  == 28
 ";
-
-pub(super) fn read_header_page(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(out.write_str(HEADER_PAGE)?)
-}
-
-pub(super) fn read_header_event(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(out.write_str(HEADER_EVENT)?)
-}
-
-pub(super) fn read_print_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(out.write_str(text::PRINT_FORMAT)?)
-}
-
-pub(super) fn read_print_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(writeln!(out, "{PRINT_EVENT}")?)
-}
-
-pub(super) fn read_raw_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(out.write_str(text::RAW_FORMAT)?)
-}
-
-pub(super) fn read_raw_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(writeln!(out, "{RAW_EVENT}")?)
-}
 
 /// Writes a text to the trace.
 pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {

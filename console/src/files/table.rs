@@ -3,6 +3,8 @@
 use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
+use kprobes_trace::recorder::{PRINT_EVENT, RAW_EVENT};
+use kprobes_trace::text;
 
 use super::content::ReadError;
 use super::{event, kprobes, ring, settings, synthetic, tracer};
@@ -67,7 +69,9 @@ const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) 
 }
 
 pub(super) static NODES: [Node; 68] = [
-    read_only("README", settings::read_me).of_all().help("an overview, with the words that tools look for"),
+    read_only("README", |_, _, out| Ok(out.write_str(settings::README)?))
+        .of_all()
+        .help("an overview, with the words that tools look for"),
     read_only("available_events", event::read_events)
         .of_all()
         .help("all events, as GROUP:EVENT, which set_event accepts"),
@@ -93,20 +97,21 @@ pub(super) static NODES: [Node; 68] = [
         .help("the last refused lines, with the reasons; `>` empties it"),
     file("events/enable", event::read_all_enabled, event::write_all_enabled)
         .help("whether all events are enabled; written: 0, 1"),
-    read_only("events/ftrace/print/format", settings::read_print_format)
+    read_only("events/ftrace/print/format", |_, _, out| Ok(out.write_str(text::PRINT_FORMAT)?))
         .help("the layout of a record that trace_marker writes"),
-    read_only("events/ftrace/print/id", settings::read_print_number)
+    read_only("events/ftrace/print/id", |_, _, out| Ok(writeln!(out, "{PRINT_EVENT}")?))
         .help("the event number in a record that trace_marker writes"),
-    read_only("events/ftrace/raw_data/format", settings::read_raw_format)
+    read_only("events/ftrace/raw_data/format", |_, _, out| Ok(out.write_str(text::RAW_FORMAT)?))
         .help("the layout of a record that trace_marker_raw writes"),
-    read_only("events/ftrace/raw_data/id", settings::read_raw_number)
+    read_only("events/ftrace/raw_data/id", |_, _, out| Ok(writeln!(out, "{RAW_EVENT}")?))
         .help("the event number in a record that trace_marker_raw writes"),
-    read_only("events/header_event", settings::read_header_event)
+    read_only("events/header_event", |_, _, out| Ok(out.write_str(settings::HEADER_EVENT)?))
         .help("the encoding of records in the pages of trace_pipe_raw"),
-    read_only("events/header_page", settings::read_header_page).help("the layout of the pages of trace_pipe_raw"),
+    read_only("events/header_page", |_, _, out| Ok(out.write_str(settings::HEADER_PAGE)?))
+        .help("the layout of the pages of trace_pipe_raw"),
     file("events/*/enable", event::read_all_enabled, event::write_all_enabled)
         .help("whether the events of a group are enabled; written: 0, 1"),
-    file("events/*/filter", event::read_group_filter, event::write_group_filter).help(
+    file("events/*/filter", |_, _, out| Ok(out.write_str(event::GROUP_FILTER)?), event::write_group_filter).help(
         "written: a filter for all events of a group; 0 removes it;\n\
          the `filter` of an event that cannot have it holds the error",
     ),
