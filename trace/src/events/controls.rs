@@ -23,7 +23,7 @@ use crate::definition::Definition;
 use crate::definition::synthetic::GROUP;
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
-use crate::filter::{self, Filter, FindFunction};
+use crate::filter::{self, Filter, FindFunction, Number};
 use crate::format::Field;
 use crate::histogram::OtherEvents;
 use crate::recorder::Recorder;
@@ -109,6 +109,7 @@ impl Controls {
     /// Makes the plan of the probe of `recorder` at the virtual address `address`; `None` means record every hit. A
     /// return event is hit in the caller after the return; x30 is then not the return address of the probed code.
     /// `gate` is the filter in the definition. `dependents` are the recorders of the armed events on a synthetic one.
+    /// `other_task` is the task that the event is about besides the one that is hit.
     pub(super) fn plan(
         &self,
         settings: &Settings,
@@ -116,16 +117,18 @@ impl Controls {
         address: u64,
         gate: Option<&Filter>,
         dependents: &[Arc<Recorder>],
+        other_task: Option<Number>,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let is_caller_in_x30 = !recorder.is_of_returns() && (self.services.is_caller_in_x30)(address);
         let context = ProbeContext {
             is_caller_in_x30,
             stacks: self.stacks,
             inherited: self.inherited.as_ref(),
+            other_task,
             gate,
             dependents,
         };
-        let restricted = self.restriction.filter(settings.filter())?;
+        let restricted = self.restriction.filter(settings.filter(), other_task)?;
         settings.plan(restricted.as_ref(), context, &|number| recorder.source(number))
     }
 
@@ -139,7 +142,7 @@ impl Controls {
         gate: Option<&Filter>,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         match (self.get(name), gate) {
-            (Some(settings), _) => self.plan(settings, recorder, address, gate, &[]),
+            (Some(settings), _) => self.plan(settings, recorder, address, gate, &[], None),
             (None, None) => Ok(None),
             (None, Some(_)) => {
                 let context = ProbeContext { gate, ..ProbeContext::INSIDE };

@@ -9,6 +9,7 @@ use fallible::{Arc, OutOfMemory};
 
 use super::{Event, Events, Form, RegisteredProbe};
 use crate::definition::{Definition, EventKind};
+use crate::filter::{Number, parse};
 use crate::format::Format;
 use crate::recorder::Recorder;
 #[cfg(not(all(test, loom)))]
@@ -33,6 +34,17 @@ impl<P> Event<P> {
     #[must_use]
     pub fn is_only_for_triggers(&self) -> bool {
         self.is_static() && self.definition.group == "ftrace"
+    }
+
+    /// Returns the field with the task that a static event is about besides the one that is hit: the next task of a
+    /// CPU, and one that is woken. As in Linux, a restriction to tasks records such an event for either of the two.
+    pub(super) fn other_task(&self) -> Option<Number> {
+        let field = match (self.definition.group.as_str(), self.definition.event.as_str()) {
+            ("sched", "sched_switch") => "next_pid",
+            ("sched", "sched_waking" | "sched_wakeup" | "sched_wakeup_new") => "pid",
+            _ => return None,
+        };
+        self.format.field(field).filter(|_| self.is_static()).and_then(parse::number)
     }
 
     /// Whether the event was defined, as a probe or as a synthetic event.

@@ -109,11 +109,22 @@ impl Filter {
 
     /// Returns the filter of the hits that both accept, with the text of `other`.
     pub(crate) fn and(&self, other: &Self) -> Result<Self, OutOfMemory> {
+        self.followed_by(other, ACCEPT)
+    }
+
+    /// Returns the filter of the hits that one of the two accepts, with the text of `other`.
+    pub(crate) fn or(&self, other: &Self) -> Result<Self, OutOfMemory> {
+        self.followed_by(other, REJECT)
+    }
+
+    /// Returns the filter that goes on with the tests of `other` where this one would end with `outcome`. It has the
+    /// text of `other`.
+    fn followed_by(&self, other: &Self, outcome: NextTest) -> Result<Self, OutOfMemory> {
         let (mut first, second) = (self.try_clone()?, other.try_clone()?);
         let before = NextTest::try_from(first.tests.len()).map_err(|_| OutOfMemory)?;
         let mut tests = Vec::new();
         tests.try_reserve_exact(first.tests.len() + second.tests.len())?;
-        let next = |next: NextTest| if next == ACCEPT { before } else { next };
+        let next = |next: NextTest| if next == outcome { before } else { next };
         for test in &mut first.tests {
             (test.yes, test.no) = (next(test.yes), next(test.no));
         }

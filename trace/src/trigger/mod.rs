@@ -57,6 +57,8 @@ pub struct Plan {
     pub(crate) stacks: bool,
     /// The tasks whose hits are recorded, if children inherit the restriction; otherwise the filter has the tasks.
     pub(crate) inherited: Option<Arc<InheritedTasks>>,
+    /// The task that the event is about besides the one that is hit, if `inherited` applies to it, too.
+    pub(crate) other_task: Option<Number>,
     /// Whether a trigger records synthetic events.
     pub(crate) emits: bool,
     /// The recorders of the armed events that are on this event, if it is a synthetic one.
@@ -92,14 +94,16 @@ impl Plan {
         context: ProbeContext<'_>,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
-        let ProbeContext { is_caller_in_x30, stacks, inherited, gate, dependents } = context;
+        let ProbeContext { is_caller_in_x30, stacks, inherited, other_task, gate, dependents } = context;
         let filter = gated(gate, filter, number)?;
         let of = |is_late: bool| triggers.iter().filter(move |trigger| trigger.is_late() == is_late);
         let in_order = of(false).chain(of(true)).map(|trigger| BoundTrigger::new(trigger, gate, number));
         let triggers = fallible::collect_results(in_order)?;
         let triggers = fallible::boxed_slice(triggers)?;
-        let is_direct =
-            !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(BoundTrigger::needs_record);
+        let other_task = other_task.filter(|_| inherited.is_some()).map(number);
+        let is_direct = !filter.as_ref().is_some_and(Filter::needs_record)
+            && !triggers.iter().any(BoundTrigger::needs_record)
+            && !other_task.is_some_and(Number::needs_record);
         let has_conditional_trigger = triggers.iter().any(BoundTrigger::is_conditional);
         let emits = triggers.iter().any(BoundTrigger::emits);
         let only_filters = triggers.is_empty() && !stacks && inherited.is_none();
@@ -116,6 +120,7 @@ impl Plan {
             is_caller_in_x30,
             stacks,
             inherited,
+            other_task,
             emits,
             dependents,
             is_direct,
@@ -126,7 +131,7 @@ impl Plan {
     /// Returns the plan of a tracer; `None` means record every hit.
     pub(crate) fn of_tracer(recording: &Recording<'_>) -> Result<Option<Box<Self>>, OutOfMemory> {
         let &Recording { restriction, inherited, stacks, .. } = recording;
-        let filter = restriction.filter(None)?;
+        let filter = restriction.filter(None, None)?;
         if filter.is_none() && !stacks && inherited.is_none() {
             return Ok(None);
         }
@@ -154,6 +159,8 @@ pub(crate) struct ProbeContext<'a> {
     pub stacks: bool,
     /// The tasks whose hits are recorded, if children inherit the restriction.
     pub inherited: Option<&'a Arc<InheritedTasks>>,
+    /// The task that the event is about besides the one that is hit.
+    pub other_task: Option<Number>,
     /// The filter of the hits that count at all, for records and for triggers.
     pub gate: Option<&'a Filter>,
     /// The recorders of the armed events that are on this event, if it is a synthetic one.
@@ -165,7 +172,7 @@ impl ProbeContext<'_> {
     pub const AT_ENTRY: Self = Self { is_caller_in_x30: true, ..Self::INSIDE };
     /// The context of a probe at another instruction.
     pub const INSIDE: Self =
-        Self { is_caller_in_x30: false, stacks: false, inherited: None, gate: None, dependents: &[] };
+        Self { is_caller_in_x30: false, stacks: false, inherited: None, other_task: None, gate: None, dependents: &[] };
 }
 
 /// Returns the filter of the hits that both `gate` and `filter` accept, with `number` applied to each number.

@@ -94,29 +94,48 @@ impl Restriction {
         self.children && (self.only.is_some() || !self.without.is_empty())
     }
 
-    /// Returns the filter `own` combined with the restriction; `None` if there is no restriction.
+    /// Returns the filter `own` combined with the restriction; `None` if there is no restriction. An event that is
+    /// about an `other_task`, too, is recorded if the restriction to tasks allows one of the two.
     ///
     /// # Errors
     ///
     /// Fails if there is no memory, or if there are more tasks than a filter can have tests.
-    pub(crate) fn filter(&self, own: Option<&Filter>) -> Result<Option<Filter>, OutOfMemory> {
-        let tasks = |tasks: &Tasks, is_in| Filter::one_of(Number::Task, tasks.0.iter().copied(), is_in);
-        let is_of_tasks = !self.is_inherited();
-        let only = self.only.as_ref().filter(|_| is_of_tasks).map(|only| tasks(only, true));
-        let without = (is_of_tasks && !self.without.is_empty()).then(|| tasks(&self.without, false));
+    pub(crate) fn filter(
+        &self,
+        own: Option<&Filter>,
+        other_task: Option<Number>,
+    ) -> Result<Option<Filter>, OutOfMemory> {
+        let of_other = other_task.map(|other| self.filter_of(other)).transpose()?.flatten();
         let of_mask = |cpus: u64| Filter::one_of(Number::Cpu, (0..64).filter(|cpu| cpus & 1 << cpu != 0), true);
-        let mut whole = None::<Filter>;
-        for part in [only, without, self.cpus.map(of_mask)].into_iter().flatten() {
-            let part = part?;
-            whole = Some(match whole {
-                Some(whole) => whole.and(&part)?,
-                None => part,
-            });
-        }
+        let of_tasks = match (self.filter_of(Number::Task)?, of_other) {
+            (Some(task), Some(other)) => Some(task.or(&other)?),
+            (task, _) => task,
+        };
+        let of_cpus = self.cpus.map(of_mask).transpose()?;
+        let whole = joined(of_tasks, of_cpus)?;
         match (whole, own) {
             (Some(whole), Some(own)) => whole.and(own).map(Some),
             (whole, _) => Ok(whole),
         }
+    }
+
+    /// Returns the filter of the hits whose `task` is allowed; `None` if a filter does not test tasks.
+    fn filter_of(&self, task: Number) -> Result<Option<Filter>, OutOfMemory> {
+        if self.is_inherited() {
+            return Ok(None);
+        }
+        let one_of = |Tasks(tasks): &Tasks, is_in| Filter::one_of(task, tasks.iter().copied(), is_in);
+        let only = self.only.as_ref().map(|only| one_of(only, true)).transpose()?;
+        let without = (!self.without.is_empty()).then(|| one_of(&self.without, false)).transpose()?;
+        joined(only, without)
+    }
+}
+
+/// Returns the filter of the hits that both accept; `None` accepts all.
+fn joined(one: Option<Filter>, other: Option<Filter>) -> Result<Option<Filter>, OutOfMemory> {
+    match (one, other) {
+        (Some(one), Some(other)) => one.and(&other).map(Some),
+        (one, other) => Ok(one.or(other)),
     }
 }
 
@@ -154,7 +173,7 @@ pub(super) mod tests {
             alloc::format!("{:?}", filter.map(task).unwrap().tests())
         };
         let parse = |text: &str| Filter::parse(text, &fields, FindFunction::NONE).unwrap();
-        assert!(Restriction::default().filter(Some(&parse("common_pid > 0"))).unwrap().is_none());
+        assert!(Restriction::default().filter(Some(&parse("common_pid > 0")), None).unwrap().is_none());
         for (restriction, filter) in tried([
             (
                 Restriction { only: Some(tasks("1 2")), ..Restriction::default() },
@@ -168,10 +187,10 @@ pub(super) mod tests {
                 "common_pid == 1 && !(common_pid == 2) && (common_cpu == 0 || common_cpu == 2)",
             ),
         ]) {
-            assert_eq!(tests(&restriction.filter(None).unwrap().unwrap()), tests(&parse(filter)));
+            assert_eq!(tests(&restriction.filter(None, None).unwrap().unwrap()), tests(&parse(filter)));
             let own = "common_pid > 0 || common_cpu == 7";
             let both = parse(&alloc::format!("{filter} && ({own})"));
-            assert_eq!(tests(&restriction.filter(Some(&parse(own))).unwrap().unwrap()), tests(&both));
+            assert_eq!(tests(&restriction.filter(Some(&parse(own)), None).unwrap().unwrap()), tests(&both));
         }
     }
 
@@ -181,9 +200,9 @@ pub(super) mod tests {
         let text = ["cpu & CPUS{all:1/2}"; 8].join(" || ");
         let own = Filter::parse(&text, &[], FindFunction::NONE).unwrap();
         let restriction = Restriction { only: Some(tasks("1")), ..Restriction::default() };
-        assert_eq!(restriction.filter(Some(&own)).unwrap().unwrap().tests().len(), 1025);
+        assert_eq!(restriction.filter(Some(&own), None).unwrap().unwrap().tests().len(), 1025);
         let many: Vec<u64> = (0..1025).collect();
         let restriction = Restriction { without: Tasks(many), ..Restriction::default() };
-        assert_eq!(restriction.filter(None).unwrap_err(), OutOfMemory);
+        assert_eq!(restriction.filter(None, None).unwrap_err(), OutOfMemory);
     }
 }

@@ -97,7 +97,8 @@ impl<P: RegisteredProbe> Events<P> {
             };
             let dependents = self.armed_dependents(event, &all)?;
             let (recorder, address) = (event.recorder(), event.address());
-            let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents)?;
+            let (settings, other_task) = (&of_event.settings, event.other_task());
+            let plan = self.controls.plan(settings, recorder, address, event.gate(), &dependents, other_task)?;
             let is_to_be_armed = of_event.settings.is_armed() && !(self.controls.disarmed && self.is_at_kprobe(event));
             // The snippet of a disarmed event is made when the event is armed.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
@@ -201,7 +202,8 @@ impl<P: RegisteredProbe> Events<P> {
                 // Without memory the old plan stays. Events on this one that are not armed any more record nothing.
                 let Ok(dependents) = self.armed_dependents(event, &self.controls.of_events) else { continue };
                 let (recorder, address) = (event.recorder(), event.address());
-                let plan = self.controls.plan(&of_event.settings, recorder, address, event.gate(), &dependents);
+                let (settings, other_task) = (&of_event.settings, event.other_task());
+                let plan = self.controls.plan(settings, recorder, address, event.gate(), &dependents, other_task);
                 if let Ok(Some(old)) = plan.map(|plan| event.replace_plan(plan)) {
                     P::synchronize();
                     // SAFETY: hits alone get references to plans, and `synchronize` has waited for the hits that may

@@ -348,3 +348,63 @@ fn only_kprobes_and_the_events_on_them_are_disarmed() {
     events.set_may_be_armed(true).unwrap();
     assert_eq!(armed(&events).len(), events.iter().count());
 }
+
+aarch64_kprobes::event! {
+    struct Switch = sched:sched_switch {
+        prev_pid: i32 = "pid_t",
+        next_pid: i32 = "pid_t",
+    }
+}
+
+aarch64_kprobes::event! {
+    struct Wakeup = sched:sched_wakeup {
+        pid: i32 = "pid_t",
+    }
+}
+
+aarch64_kprobes::event! {
+    struct Migration = sched:sched_migrate_task {
+        pid: i32 = "pid_t",
+    }
+}
+
+/// As in Linux, a restriction to tasks records a switch for either task, and a wakeup also for the task that is woken.
+#[test]
+fn a_switch_and_a_wakeup_are_recorded_for_either_task() {
+    let mut events = events();
+    [Switch::EVENT, Wakeup::EVENT, Migration::EVENT].into_iter().for_each(|event| events.add_static(event).unwrap());
+    events.set_enabled(None, None, true).unwrap();
+    // Every hit is by task 3. The last two columns are for an event about either task, and for one about task 3 alone.
+    let both = |case| [false, true].map(|children| (case, children));
+    let cases = [
+        ("", "", 4, true, true),
+        ("3", "", 4, true, true),
+        ("4", "", 4, true, false),
+        ("4", "", 5, false, false),
+        ("", "3", 4, true, false),
+        ("", "3 4", 4, false, false),
+        ("4", "3", 4, true, false),
+        ("3 4", "3 4", 4, false, false),
+    ];
+    for ((only, without, other, of_either, of_one), children) in tried(cases.into_iter().flat_map(both)) {
+        let mut restriction = Restriction { children, ..Restriction::default() };
+        if !only.is_empty() {
+            restriction.only.get_or_insert_default().add(only).unwrap();
+        }
+        restriction.without.add(without).unwrap();
+        let inherited = InheritedTasks::of(&restriction).unwrap();
+        events.restrict(restriction, inherited).unwrap();
+        events.clear_trace();
+        for event in events.iter() {
+            match event.definition().event.as_str() {
+                "sched_switch" => happen(event, &Switch { prev_pid: 3, next_pid: other }),
+                "sched_wakeup" => happen(event, &Wakeup { pid: other }),
+                _ => happen(event, &Migration { pid: other }),
+            }
+        }
+        let text = trace(&events, 9);
+        let names = ["sched_switch", "sched_wakeup", "sched_migrate_task"];
+        let recorded = names.map(|name| text.contains(&std::format!(" {name}: ")));
+        assert_eq!(recorded, [of_either, of_either, of_one], "{only}, {without}, {other}, {children}: {text}");
+    }
+}

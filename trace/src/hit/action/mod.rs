@@ -99,7 +99,13 @@ impl Plan {
         }
         let is_on = tracing.is_on();
         let may_keep = if self.has_conditional_trigger { was_on } else { is_on };
-        let is_accepted = || self.inherited.as_ref().is_none_or(|tasks| tasks.accepts(state.context.task as u32));
+        let is_accepted = || match (&self.inherited, &self.other_task) {
+            (None, _) => true,
+            (Some(tasks), None) => tasks.accepts(state.context.task as u32),
+            (Some(tasks), Some(other)) => {
+                tasks.accepts(state.context.task as u32) || tasks.accepts(load::counted(*other, record, state) as u32)
+            }
+        };
         let keep = may_keep && self.recording.is_on() && is_accepted() && self.accepts(record, state);
         Verdict { keep, stack: stack || keep && self.stacks }
     }
