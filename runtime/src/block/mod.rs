@@ -142,7 +142,7 @@ impl Disk {
         }
         let completion = Arc::try_new(Completion::new())?;
         let request = fallible::boxed(Request::new(operation, sector, buffer, completion.clone()))?;
-        self.queue.lock().submit(request);
+        self.queue.lock().submit(request)?;
         Ok(Pending { sector, completion })
     }
 

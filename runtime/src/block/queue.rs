@@ -9,6 +9,7 @@ use alloc::collections::VecDeque;
 use core::ptr;
 
 use aarch64_kprobes::emit;
+use fallible::OutOfMemory;
 use virtio_drivers::Error;
 use virtio_drivers::device::blk::{BlkResp, VirtIOBlk};
 use virtio_drivers::transport::mmio::MmioTransport;
@@ -60,9 +61,17 @@ impl Queue {
     }
 
     /// Gives a request to the device as soon as the device has room.
-    pub(super) fn submit(&mut self, request: Box<Request>) {
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no memory for the place in which the request waits.
+    pub(super) fn submit(&mut self, request: Box<Request>) -> Result<(), OutOfMemory> {
+        // Issued requests may have to wait again, after a turn, and `land` cannot fail.
+        let issued = self.issued.iter().filter(|request| !request.is_null()).count();
+        self.waiting.try_reserve(issued + 1)?;
         self.waiting.push_back(request);
         self.start();
+        Ok(())
     }
 
     /// Handles the completions of the device, if there are any.
