@@ -10,13 +10,16 @@
 //! the change itself waits for that task, because the snippet would still collect for the probe.
 
 mod change;
+mod enabled;
 mod entries;
+mod execution;
 #[cfg(all(test, loom))]
 mod models;
 mod registers;
 mod shortcut;
 mod shown;
 mod sites;
+mod stage;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
