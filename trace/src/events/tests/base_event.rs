@@ -7,6 +7,7 @@ use aarch64_kprobes::event::Text;
 use kprobes_random::tried::tried;
 
 use super::*;
+use crate::trigger::inherited_tasks::InheritedTasks;
 
 aarch64_kprobes::event! {
     struct Noted<'a> = test:noted {

@@ -4,6 +4,8 @@ use kprobes_random::tried::tried;
 
 use super::*;
 use crate::errno::Errno;
+use crate::text::ShowError;
+use core::fmt::Write;
 use core::sync::atomic::Ordering::Relaxed;
 use fallible::failing::{Heap, each_allocation};
 
