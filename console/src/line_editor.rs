@@ -40,6 +40,9 @@
 //! nothing and leave the line as it is. Only lines that the enter key ends are in the history.
 
 mod candidates;
+mod draw;
+mod edit;
+mod history;
 mod keys;
 mod rows;
 
@@ -51,13 +54,10 @@ use core::mem;
 
 pub use candidates::Candidates;
 use fallible::{OutOfMemory, TryClone};
+use history::{HistoryKeeper, Search};
 use keys::{Key, Keys, Noise};
 pub use kprobes_wire::history::LINE_MAX;
-use kprobes_wire::history::Report;
-use rows::{Cell, width};
-
-/// The number of lines in the history.
-const HISTORY_MAX: usize = 50;
+use rows::width;
 
 /// The minimum number of columns that a terminal is assumed to have. A shorter line fits in one row.
 const FEWEST_COLUMNS: usize = 40;
@@ -65,14 +65,9 @@ const FEWEST_COLUMNS: usize = 40;
 const USUAL_COLUMNS: usize = 80;
 
 const BELL: &str = "\x07";
-/// ED, ECMA-48, section 8.3.39.
-const ERASE_TO_END: &str = "\x1b[J";
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 /// Asks for the cursor's position after moving it to the last column, then restores it.
 const ASK_FOR_COLUMNS: &str = "\x1b7\x1b[9999C\x1b[6n\x1b8";
-
-/// The prompt of the rows of a line after the first.
-const NEXT_ROW: &str = "> ";
 
 /// Answers questions of the editor about the text in a line.
 pub trait Completer {
@@ -123,27 +118,6 @@ impl TryClone for EditedLine {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {
         Ok(Self { text: fallible::copy(&self.text)?, refusal: self.refusal })
     }
-}
-
-/// A search in the history.
-#[derive(Debug)]
-struct Search {
-    wanted: String,
-    /// The line from before the search, its cursor, and its index as in `LineEditor::shown`.
-    line: EditedLine,
-    cursor: usize,
-    shown: usize,
-}
-
-/// The state of the program on the host that keeps the history, if there is one.
-#[derive(Debug, Default)]
-struct HistoryKeeper {
-    /// Whether lines are reported to the program.
-    is_present: bool,
-    /// Whether the program was asked for its lines.
-    is_asked: bool,
-    /// The earlier line that the program is sending, and whether there was room for all of the line.
-    earlier: Option<(String, bool)>,
 }
 
 /// The state of the line that is being typed.
@@ -208,15 +182,6 @@ impl LineEditor {
         self.prompt().into_iter().try_for_each(|part| out.write_str(part))
     }
 
-    /// Returns the parts of the prompt of the row.
-    fn prompt(&self) -> [&str; 3] {
-        match &self.search {
-            Some(search) => ["(reverse-i-search)`", &search.wanted, "': "],
-            None if self.rows.is_empty() => [self.prompt, "", ""],
-            None => [NEXT_ROW, "", ""],
-        }
-    }
-
     /// Takes a byte, and shows its effect on `out`. If the byte ends a line, returns the line, or the reason for
     /// refusing it. A discarded line is returned empty.
     ///
@@ -266,51 +231,6 @@ impl LineEditor {
             return Ok(None);
         }
         self.press(key, completer, out)
-    }
-
-    /// Handles a key that the program on the host sends about the history. Returns `false` for other keys.
-    fn is_from_keeper(&mut self, key: Key, out: &mut dyn Write) -> Result<bool, fmt::Error> {
-        match (key, &mut self.keeper.earlier) {
-            (Key::KeepHistory, _) => {
-                self.keeper.is_present = true;
-                if !mem::replace(&mut self.keeper.is_asked, true) {
-                    tell(Report::<&str>::First, out)?;
-                }
-            }
-            (Key::LeaveHistory, _) => self.keeper.is_present = false,
-            (Key::EarlierBegin, earlier) => *earlier = Some((String::new(), true)),
-            (Key::Character(character), Some((text, is_whole))) => {
-                *is_whole &=
-                    text.len() + character.len_utf8() <= LINE_MAX && fallible::push_char(text, character).is_ok();
-            }
-            (Key::EarlierEnd, Some(_)) => {
-                if self.remember_earlier() {
-                    tell(Report::<&str>::Next, out)?;
-                }
-            }
-            // The end of a line without its beginning is noise, or noise has cut the line off.
-            (Key::EarlierEnd, None) => self.refuse(LineRefusal::NoKey, out)?,
-            (_, earlier) => {
-                *earlier = None;
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Adds the line from the host at the front of the history. Returns whether there is room for more.
-    fn remember_earlier(&mut self) -> bool {
-        let is_new = |text: &String| !text.is_empty() && self.history.front() != Some(text);
-        let text = self.keeper.earlier.take().and_then(|(text, is_whole)| (is_whole && is_new(&text)).then_some(text));
-        if self.history.len() == HISTORY_MAX || self.history.try_reserve(1).is_err() {
-            return false;
-        }
-        if let Some(text) = text {
-            self.history.push_front(text);
-            self.shown += 1;
-            self.search.iter_mut().for_each(|search| search.shown += 1);
-        }
-        self.history.len() < HISTORY_MAX
     }
 
     /// Marks the line as refused, and rings the bell. The first reason is kept.
@@ -394,16 +314,7 @@ impl LineEditor {
             }
             Key::Previous => self.show(self.shown.wrapping_sub(1), out)?,
             Key::Next => self.show(self.shown + 1, out)?,
-            Key::Search => match self.line.try_clone() {
-                Ok(line) => {
-                    let Self { cursor, shown, .. } = *self;
-                    let search = Search { wanted: String::new(), line, cursor, shown };
-                    // Noise in a search refuses the line that is found.
-                    self.line.refusal = None;
-                    self.change(cursor, out, |editor| editor.search = Some(search))?;
-                }
-                Err(OutOfMemory) => out.write_str(BELL)?,
-            },
+            Key::Search => self.begin_search(out)?,
             // `feed` has handled all but the first.
             Key::Abort
             | Key::Column(_)
@@ -432,28 +343,6 @@ impl LineEditor {
                 Ok(line)
             }
         })
-    }
-
-    /// Adds the row that `key` ends to the history if `key` is the enter key, and if the row is neither empty nor equal
-    /// to the newest row there. Reports the row to the program on the host that keeps the history. If there is no
-    /// memory, the row cannot be recalled.
-    fn remember(&mut self, key: Key, out: &mut dyn Write) -> fmt::Result {
-        let text = &self.line.text;
-        if key == Key::Enter
-            && !text.trim().is_empty()
-            && self.history.back() != Some(text)
-            && let Ok(kept) = fallible::copy(text)
-            && self.history.try_reserve(1).is_ok()
-        {
-            if self.history.len() == HISTORY_MAX {
-                self.history.pop_front();
-            }
-            self.history.push_back(kept);
-            if self.keeper.is_present {
-                tell(Report::Line(text), out)?;
-            }
-        }
-        Ok(())
     }
 
     /// Returns the line up to byte `end` of the row.
@@ -501,154 +390,6 @@ impl LineEditor {
         self.shown = self.history.len();
     }
 
-    fn insert(&mut self, character: char, out: &mut dyn Write) -> fmt::Result {
-        if !self.has_room(self.line.text.len() + character.len_utf8()) {
-            return self.refuse(LineRefusal::TooLong, out);
-        }
-        let behind = self.cursor + character.len_utf8();
-        if self.cursor == self.line.text.len() {
-            if fallible::push_char(&mut self.line.text, character).is_err() {
-                return self.refuse(LineRefusal::OutOfMemory, out);
-            }
-            self.cursor = behind;
-            out.write_char(character)?;
-            return self.leave_full_row(out);
-        }
-        let place = self.cell(self.cursor);
-        if self.line.text.try_reserve(character.len_utf8()).is_err() {
-            return self.refuse(LineRefusal::OutOfMemory, out);
-        }
-        self.line.text.insert(self.cursor, character);
-        self.redraw(place, self.cursor, behind, out)
-    }
-
-    /// Replaces the text from `start` to the cursor. Rings the bell, and leaves the line as it is, if there is no room.
-    fn replace(&mut self, start: usize, text: &str, out: &mut dyn Write) -> fmt::Result {
-        let is_room = self.has_room(self.line.text.len() - (self.cursor - start) + text.len());
-        if !is_room || self.line.text.try_reserve(text.len()).is_err() {
-            return out.write_str(BELL);
-        }
-        let end = self.cursor;
-        if start == self.line.text.len() {
-            // Nothing is erased: the terminal's cursor may still be in the last column.
-            self.line.text.push_str(text);
-            self.cursor = self.line.text.len();
-            out.write_str(text)?;
-            return self.leave_full_row(out);
-        }
-        self.move_to(start, out)?;
-        let place = self.cell(start);
-        self.line.text.replace_range(start..end, text);
-        self.redraw(place, start, start + text.len(), out)
-    }
-
-    /// Removes the text from `start` to `end`, and keeps it for `^Y`. The cursor is between them.
-    fn take(&mut self, start: usize, end: usize, out: &mut dyn Write) -> fmt::Result {
-        if start == end {
-            return Ok(());
-        }
-        let Ok(removed) = fallible::copy(&self.line.text[start..end]) else { return out.write_str(BELL) };
-        self.removed = removed;
-        self.remove(start, end, out)
-    }
-
-    /// Exchanges the character before the cursor with the one at it, or the last two.
-    fn transpose(&mut self, out: &mut dyn Write) -> fmt::Result {
-        let at = if self.cursor == self.line.text.len() { self.before() } else { self.cursor };
-        let start = self.line.text[..at].char_indices().next_back().map_or(at, |(start, _)| start);
-        if start == at {
-            return out.write_str(BELL);
-        }
-        self.move_to(start, out)?;
-        let place = self.cell(start);
-        // There is room for the character that was just removed.
-        let second = self.line.text.remove(at);
-        self.line.text.insert(start, second);
-        self.redraw(place, start, at + second.len_utf8(), out)
-    }
-
-    /// Removes the text from `start` to `end`. The cursor is between them.
-    fn remove(&mut self, start: usize, end: usize, out: &mut dyn Write) -> fmt::Result {
-        if start == end {
-            return Ok(());
-        }
-        self.move_to(start, out)?;
-        let place = self.cell(start);
-        self.line.text.drain(start..end);
-        if self.line.text.is_empty() && self.rows.is_empty() {
-            // Nothing is left of the input that was refused.
-            self.line.refusal = None;
-        }
-        self.redraw(place, start, start, out)
-    }
-
-    /// Redraws the line from `start` to its end, and moves the cursor to `cursor`. The terminal's cursor is at `place`,
-    /// where the character at `start` was shown before.
-    fn redraw(&mut self, place: Cell, start: usize, cursor: usize, out: &mut dyn Write) -> fmt::Result {
-        let first = self.cell(start);
-        // The old character had two columns and was wrapped to the next row, but the new one fits in this row. The
-        // terminal handles the opposite case by itself.
-        if first.row < place.row {
-            place.go(first, out)?;
-        }
-        write!(out, "{ERASE_TO_END}{}", &self.line.text[start..])?;
-        self.cursor = self.line.text.len();
-        if start < self.cursor {
-            self.leave_full_row(out)?;
-        }
-        self.move_to(cursor, out)
-    }
-
-    fn move_to(&mut self, position: usize, out: &mut dyn Write) -> fmt::Result {
-        if position != self.cursor {
-            self.cell(self.cursor).go(self.cell(position), out)?;
-        }
-        self.cursor = position;
-        Ok(())
-    }
-
-    /// Returns the cell in which the byte `at` of the line is shown. Without known columns, the whole line is in one
-    /// row.
-    fn cell(&self, at: usize) -> Cell {
-        Cell::of(self.prompt(), &self.line.text, at, self.columns.unwrap_or(usize::MAX))
-    }
-
-    /// Moves the terminal's cursor to the next row after a write to the last column. The terminal itself would stay
-    /// there until the next character.
-    fn leave_full_row(&self, out: &mut dyn Write) -> fmt::Result {
-        let is_full =
-            self.columns.is_some() && self.cursor == self.line.text.len() && self.cell(self.cursor).column == 0;
-        if is_full { out.write_char('\n') } else { Ok(()) }
-    }
-
-    /// Returns the offset of the character before the cursor.
-    fn before(&self) -> usize {
-        self.line.text[..self.cursor].char_indices().next_back().map_or(0, |(at, _)| at)
-    }
-
-    /// Returns the offset after the character at the cursor.
-    fn after_cursor(&self) -> usize {
-        self.cursor + self.line.text[self.cursor..].chars().next().map_or(0, char::len_utf8)
-    }
-
-    /// Returns the offset after the last blank before the cursor that a character follows.
-    fn blank_before(&self) -> usize {
-        let before = self.line.text[..self.cursor].trim_end();
-        before.rfind(' ').map_or(0, |space| space + 1)
-    }
-
-    /// Returns the offset of the word before the cursor.
-    fn word_before(&self) -> usize {
-        let before = self.line.text[..self.cursor].trim_end_matches(|c: char| !c.is_alphanumeric());
-        before.trim_end_matches(char::is_alphanumeric).len()
-    }
-
-    /// Returns the offset of the end of the word after the cursor.
-    fn word_after(&self) -> usize {
-        let after = self.line.text[self.cursor..].trim_start_matches(|c: char| !c.is_alphanumeric());
-        self.line.text.len() - after.trim_start_matches(char::is_alphanumeric).len()
-    }
-
     /// Completes the word before the cursor, or lists the names that it may become if `is_again`.
     fn complete(&mut self, completer: &mut dyn Completer, is_again: bool, out: &mut dyn Write) -> fmt::Result {
         let mut found = Candidates::default();
@@ -672,101 +413,6 @@ impl LineEditor {
             out.write_str(BELL)
         }
     }
-
-    /// Handles a key in a search. Returns `false` if the key ends the search; the caller then applies the key to the
-    /// line found.
-    fn search_for(&mut self, key: Key, out: &mut dyn Write) -> Result<bool, fmt::Error> {
-        let Some(Search { wanted, cursor, .. }) = &self.search else { return Ok(false) };
-        // The text, and the end of the range of lines in which it is searched, backward.
-        let (wanted, end) = match key {
-            Key::Search => (fallible::copy(wanted), self.shown),
-            Key::Character(character) => (fallible::format(format_args!("{wanted}{character}")), self.shown + 1),
-            Key::Backspace => {
-                let last = wanted.char_indices().next_back().map_or(0, |(at, _)| at);
-                (fallible::copy(&wanted[..last]), self.history.len())
-            }
-            Key::Abort | Key::Interrupt => {
-                self.change(*cursor, out, |editor| {
-                    if let Some(Search { line, shown, .. }) = editor.search.take() {
-                        (editor.line, editor.shown) = (line, shown);
-                    }
-                })?;
-                return Ok(true);
-            }
-            _ => {
-                self.change(self.cursor, out, |editor| {
-                    if let Some(Search { line, shown, .. }) = editor.search.take()
-                        && shown == editor.history.len()
-                    {
-                        if editor.shown == shown {
-                            editor.line.refusal = line.refusal.or(editor.line.refusal);
-                        }
-                        editor.draft = line;
-                    }
-                })?;
-                return Ok(false);
-            }
-        };
-        let found = wanted.ok().filter(|wanted| wanted.len() <= LINE_MAX).and_then(|wanted| {
-            let mut earlier = self.history.iter().enumerate().take(end).rev();
-            let (index, at, text) = earlier.find_map(|(index, text)| Some((index, text.find(&wanted)?, text)))?;
-            Some((wanted, index, at, fallible::copy(text).ok().filter(|text| self.has_room(text.len()))?))
-        });
-        match found {
-            None => out.write_str(BELL)?,
-            Some((wanted, index, at, text)) => self.change(at, out, |editor| {
-                let refusal = editor.line.refusal;
-                (editor.line, editor.shown) = (EditedLine { text, refusal }, index);
-                if let Some(search) = &mut editor.search {
-                    search.wanted = wanted;
-                }
-            })?,
-        }
-        Ok(true)
-    }
-
-    /// Makes a change that the prompt depends on, and shows the row again with the cursor at `cursor`.
-    fn change(&mut self, cursor: usize, out: &mut dyn Write, change: impl FnOnce(&mut Self)) -> fmt::Result {
-        self.cell(self.cursor).go(Cell { row: 0, column: 0 }, out)?;
-        change(self);
-        out.write_str(ERASE_TO_END)?;
-        self.show_row(cursor, out)
-    }
-
-    /// Shows the prompt and the row from the terminal's cursor on, and moves to `cursor`.
-    fn show_row(&mut self, cursor: usize, out: &mut dyn Write) -> fmt::Result {
-        self.start(out)?;
-        out.write_str(&self.line.text)?;
-        self.cursor = self.line.text.len();
-        self.leave_full_row(out)?;
-        self.move_to(cursor, out)
-    }
-
-    /// Shows line `index` of the history. The line that is being typed has the index after the last one.
-    fn show(&mut self, index: usize, out: &mut dyn Write) -> fmt::Result {
-        if index > self.history.len() {
-            return Ok(());
-        }
-        if self.shown == self.history.len() {
-            let Ok(draft) = self.line.try_clone() else { return out.write_str(BELL) };
-            self.draft = draft;
-        }
-        let line = match self.history.get(index) {
-            Some(text) => fallible::copy(text).map(|text| EditedLine { text, refusal: None }),
-            None => self.draft.try_clone(),
-        };
-        let Some(line) = line.ok().filter(|line| self.has_room(line.text.len())) else { return out.write_str(BELL) };
-        self.shown = index;
-        self.move_to(0, out)?;
-        let place = self.cell(0);
-        self.line = line;
-        self.redraw(place, 0, self.line.text.len(), out)
-    }
-}
-
-/// Writes a report at once, so that it is whole if other tasks write meanwhile. Without memory, there is no report.
-fn tell<T: fmt::Display>(report: Report<T>, out: &mut dyn Write) -> fmt::Result {
-    fallible::format(format_args!("{report}")).map_or(Ok(()), |report| out.write_str(&report))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Keys and noise, with a simulated terminal that may or may not report the length of its rows.
 
+use super::history::HISTORY_MAX;
+use super::rows::Cell;
 use super::*;
 use alloc::format;
 use alloc::string::ToString;
