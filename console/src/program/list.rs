@@ -11,8 +11,9 @@ use kprobes_symbols::names::matches;
 use kprobes_vm::ir::Routine;
 
 use super::inlined::CopyTable;
+use super::load::parse;
+use super::refusal::ProgramRefusal;
 use super::resolve::ResolvedProbes;
-use super::running::{ProgramRefusal, parse};
 use crate::types;
 
 /// Returns a line for each probe that `text`, a list of probes separated by commas, means in this image. With

@@ -23,7 +23,10 @@
 // | `hit` | the hit path: running a clause, and the state that it can ask for |
 // | `samples` | clauses that run for samples: `profile:`, `software:`, `hardware:` |
 // | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
-// | `running` | running a program, from its text to its results |
+// | `refusal` | the reason why a program does not run |
+// | `load` | a program, from its text to the places that it probes and the memory that it has |
+// | `running` | running a program: its probes, its tasks and its output |
+// | `detached` | the end of a program after its probes, and what it missed |
 // | `list` | what probes match, without probing |
 // | `stages` | what a program became on its way to instructions |
 
@@ -34,12 +37,15 @@ mod refused;
 
 mod alone;
 mod attach;
+mod detached;
 mod image_symbols;
 mod inlined;
 mod list;
+mod load;
 mod machine_code;
 mod names;
 mod places;
+mod refusal;
 mod resolve;
 mod running;
 mod samples;
@@ -49,7 +55,10 @@ mod stages;
 mod watch;
 mod watchpoints;
 
+pub use detached::DetachedProgram;
 pub use list::{list, list_of_program, search};
+pub use load::Options;
 pub use machine_code::Reason;
-pub use running::{DetachedProgram, Options, ProgramRefusal, Reader, RunningProgram};
+pub use refusal::ProgramRefusal;
+pub use running::{Reader, RunningProgram};
 use shared::Shared;

@@ -1,51 +1,32 @@
-//! Runs a program, from its text to its results.
+//! Runs a program: starts its probes and its tasks, shows its output, and ends it.
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use aarch64_kprobes::probe::Registration;
 use fallible::{Arc, OutOfMemory};
-use kprobes_program::check::check;
-use kprobes_program::checked::Checked;
 use kprobes_program::config::Missing;
-use kprobes_program::error::{Error, Problem, Span};
-use kprobes_program::report::{self, OutputFormat};
-use kprobes_program::syntax::{self, Parameters, Probe};
+use kprobes_program::syntax::Probe;
 use kprobes_symbols::Symbol;
-use kprobes_vm::counted::counted;
-use kprobes_vm::maps::{Limits, Store};
 
 use super::alone::{self, Intervals};
-use super::attach::{self, AttachError, AttachedProbes, Unseen};
-use super::image_symbols::ImageSymbols;
-use super::inlined::CopyTable;
+use super::attach::{self, AttachedProbes};
+use super::detached::DetachedProgram;
+use super::load::{Options, Read, Wanted, read};
 use super::machine_code::Reason;
-use super::places::{ResolvedPlace, Watched};
-use super::resolve::ResolvedProbes;
+use super::refusal::{ProgramRefusal, none_reached};
 use super::samples::Samples;
 use super::shared::Shared;
 use super::snippets::Snippets;
 use super::watch::{AttachedWatchpoints, WatchpointError};
-use super::watchpoints::{Ended, Functions, Watchpoints};
-use crate::host::{self, host};
-use crate::symbol::Symbolic;
+use super::watchpoints::Ended;
 use crate::{symbol, time};
 
 /// The condition for [`RunningProgram::start_unless`] that never stops it.
 const GO_ON: &dyn Fn() -> bool = &|| false;
-
-/// Returns the refusal of a program none of whose probes reaches anything. `first` says why one does not.
-fn none_reached(first: Option<&str>) -> ProgramRefusal {
-    const SENTENCE: &str = "no probe reaches anything";
-    match first {
-        Some(why) => ProgramRefusal::new(format_args!("{SENTENCE}; the first: {why}")),
-        None => ProgramRefusal::new(SENTENCE),
-    }
-}
 
 /// A running program. Dropping it ends it without running its `END`, and shows nothing.
 pub struct RunningProgram {
@@ -75,242 +56,6 @@ impl Drop for Tasks {
 /// Drains the output of a program while it runs, from a task.
 #[derive(Clone, Debug)]
 pub struct Reader(Arc<Shared>);
-
-/// The reason why a program does not run.
-#[derive(Clone, Debug)]
-pub struct ProgramRefusal {
-    /// The reason, without its full stop.
-    sentence: String,
-    /// The part of the text that is the cause.
-    cause: Option<Span>,
-    /// Whether the program was interrupted.
-    is_stopped: bool,
-}
-
-impl From<Error> for ProgramRefusal {
-    fn from(error: Error) -> Self {
-        Self::at(error.problem, error.span)
-    }
-}
-
-impl From<OutOfMemory> for ProgramRefusal {
-    fn from(error: OutOfMemory) -> Self {
-        Error::from(error).into()
-    }
-}
-
-impl From<AttachError> for ProgramRefusal {
-    fn from(why: AttachError) -> Self {
-        match why {
-            AttachError::Stopped => {
-                let refusal = Self::new("the program was stopped before it started");
-                Self { is_stopped: true, ..refusal }
-            }
-            AttachError::OutOfMemory => OutOfMemory.into(),
-        }
-    }
-}
-
-impl ProgramRefusal {
-    pub(crate) fn new(reason: impl fmt::Display) -> Self {
-        // Empty if there is no memory for it.
-        let sentence = fallible::format(format_args!("{reason}")).unwrap_or_default();
-        Self { sentence, cause: None, is_stopped: false }
-    }
-
-    pub(super) fn at(reason: impl fmt::Display, cause: Span) -> Self {
-        Self { cause: Some(cause), ..Self::new(reason) }
-    }
-
-    /// Returns whether there is no problem, but [`RunningProgram::start_unless`] was stopped.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        self.is_stopped
-    }
-
-    /// Returns the reason, without its full stop.
-    #[must_use]
-    pub fn sentence(&self) -> &str {
-        if self.sentence.is_empty() { "there is not enough memory to show the error" } else { &self.sentence }
-    }
-
-    /// Returns the part of the text that is the cause.
-    #[must_use]
-    pub fn cause(&self) -> Option<Span> {
-        self.cause
-    }
-
-    /// Writes the reason, with its place marked in `source`, the text of the program.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of `out`.
-    pub fn write(&self, source: &str, out: &mut dyn Write) -> fmt::Result {
-        writeln!(out, "error: {}", self.sentence())?;
-        let Some(cause) = self.cause else { return Ok(()) };
-        fallible::format(format_args!("{}", cause.mark(source)))?.lines().try_for_each(|line| writeln!(out, "  {line}"))
-    }
-}
-
-/// Options for running a program.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options<'a> {
-    /// Whether all clauses are interpreted.
-    pub is_interpreted: bool,
-    /// The number of keys that each map has room for, which also scales the room for stacks; `None` for the default.
-    pub keys: Option<usize>,
-    /// The form of the output.
-    pub format: OutputFormat,
-    /// The number of the task whose hits the program sees; `None` for all tasks.
-    pub task: Option<u64>,
-    /// The parameters of the program.
-    pub parameters: Parameters<'a>,
-}
-
-/// Returns the limits of the program's memory. Stacks may take a sixteenth of the memory to spare, if that is more than
-/// the default.
-fn limits(keys: Option<usize>) -> Limits {
-    let usual = Limits::usual(host::cpus());
-    let stack_bytes = usual.stack_bytes.max(host().memory_to_spare().map_or(0, |bytes| bytes / 16));
-    let limits = Limits { stack_bytes, ..usual };
-    keys.map_or(limits, |keys| limits.with_keys(keys))
-}
-
-/// Refuses a program that would leave less than an eighth of the heap to others. A single line can ask for more probes
-/// than there is memory for, in addition to the `kept` bytes that the program keeps.
-fn check_memory(places: &[ResolvedPlace], kept: usize) -> Result<(), ProgramRefusal> {
-    let free = host::memory_to_spare();
-    if kept > free {
-        let (kept, free) = (kept >> 10, free >> 10);
-        return Err(ProgramRefusal::new(format_args!(
-            "the maps and the output of the program take {kept} KiB, and {free} KiB are free: use fewer maps or a \
-             smaller -k"
-        )));
-    }
-    let free = free - kept;
-    let needed: usize = places.iter().map(ResolvedPlace::memory).sum();
-    if needed <= free {
-        return Ok(());
-    }
-    let (probes, needed, free) = (places.len(), needed >> 10, free >> 10);
-    Err(ProgramRefusal::new(format_args!(
-        "{probes} probes take about {needed} KiB, and {free} KiB are free: probe fewer instructions"
-    )))
-}
-
-/// Parses a program with its parameters. A refusal quotes the parameter that is its cause.
-pub(super) fn parse(text: &str, parameters: Parameters<'_>) -> Result<syntax::Program, ProgramRefusal> {
-    syntax::parse_with(text, parameters)
-        .map_err(|Error { problem, span }| ProgramRefusal::at(parameters.sentence(problem), span))
-}
-
-/// Parses a program with the parameters of `options`, and restricts it to their task.
-pub(super) fn tree(text: &str, options: Options<'_>) -> Result<syntax::Program, ProgramRefusal> {
-    let mut tree = parse(text, options.parameters)?;
-    if let Some(task) = options.task {
-        tree.restrict_to_task(task)?;
-    }
-    Ok(tree)
-}
-
-/// A program that is parsed and checked.
-struct Read {
-    tree: syntax::Program,
-    /// The inlined functions, unpacked if they were needed.
-    table: CopyTable,
-    program: Checked,
-}
-
-/// Parses and checks a program. Both recurse, so this is called where little of the stack is in use, and not inlined
-/// into functions with large frames.
-#[inline(never)]
-fn read(text: &str, options: Options<'_>) -> Result<Read, ProgramRefusal> {
-    let tree = tree(text, options)?;
-    let table = CopyTable::default();
-    let program = check(&tree, &ImageSymbols(&table))?;
-    Ok(Read { tree, table, program })
-}
-
-/// The places that a program probes and watches.
-struct Wanted {
-    /// The places to probe.
-    places: Vec<ResolvedPlace>,
-    /// The memory to watch.
-    watched: Vec<Watched>,
-    /// The place of each probe in the text.
-    spans: Vec<Span>,
-}
-
-impl Shared {
-    /// Resolves the probes of a program, and allocates the memory that it needs. Returns the shared state, and the
-    /// places to probe and to watch.
-    fn load(checked: Box<Read>, options: Options<'_>) -> Result<(Self, Wanted), ProgramRefusal> {
-        let Read { tree, table, program } = *checked;
-        let config = program.config;
-        let limits = limits(options.keys.or(config.keys));
-        let output_bytes = config.output_pages.map_or(limits.output_bytes, |pages| pages << 12);
-        let limits = Limits { output_bytes, ..limits };
-        let kept = limits.bytes(&program.code);
-        check_memory(&[], kept)?;
-        let (mut all, mut missing) = (ResolvedProbes::default(), Vec::new());
-        for (number, (clause, routine)) in tree.clauses.iter().zip(&program.code.routines).enumerate() {
-            for probe in &clause.probes {
-                match all.add(number, routine, probe, &table) {
-                    Err(error) if config.missing != Missing::Error && error.problem != Problem::OutOfMemory => {
-                        let why = fallible::format(format_args!("{}: {}", probe.node, error.problem))?;
-                        fallible::push(&mut missing, why)?;
-                    }
-                    outcome => outcome?,
-                }
-                check_memory(&all.places, kept)?;
-            }
-        }
-        drop(table);
-        if config.missing == Missing::Ignored {
-            missing.clear();
-        }
-        let probes = all.places.len() + all.alone.len() + all.sampled.len() + all.watched.len();
-        match config.probes {
-            _ if probes == 0 => return Err(none_reached(missing.first().map(String::as_str))),
-            Some(most) if probes > most => {
-                return Err(ProgramRefusal::new(format_args!(
-                    "the program has {probes} probes, and max_probes is {most}"
-                )));
-            }
-            _ => {}
-        }
-        let ResolvedProbes { places, spans, names, alone, sampled, mut inlined, untold, moved, watched } = all;
-        fallible::extend(&mut missing, moved)?;
-        fallible::sort_by(&mut inlined, Ord::cmp);
-        inlined.dedup_by_key(|(value, _)| *value);
-        let store = Store::new(&program.code, &limits, time::nanoseconds());
-        let store = store.map_err(|flaw| ProgramRefusal::new(format_args!("the program cannot run: {flaw}")))?;
-        let (watchpoints, functions) = (Watchpoints::default(), Functions::of(&names)?);
-        let (ending, reading) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
-        let (late, missed_samples) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok((
-            Self {
-                program,
-                store,
-                names,
-                alone,
-                sampled,
-                inlined,
-                untold,
-                warnings: missing,
-                watchpoints,
-                functions,
-                late,
-                missed_samples,
-                ending,
-                reading,
-                format: options.format,
-                kept,
-            },
-            Wanted { places, watched, spans },
-        ))
-    }
-}
 
 impl Reader {
     /// Writes the output so far: see [`RunningProgram::drain`].
@@ -544,68 +289,5 @@ impl RunningProgram {
     /// Returns the errors of `out`.
     pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
         self.detach().finish(out)
-    }
-}
-
-/// A program whose clauses no longer run, except for `END`.
-#[must_use]
-pub struct DetachedProgram {
-    shared: Arc<Shared>,
-    unseen: Unseen,
-    /// The virtual addresses of the exclusive loads at which watchpoints were given up.
-    given_up: Vec<usize>,
-}
-
-impl DetachedProgram {
-    /// Runs `END`, and writes the rest of the output: see [`RunningProgram::finish`]. Called once.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of `out`.
-    pub fn finish(&self, out: &mut dyn Write) -> fmt::Result {
-        let Self { shared, unseen, given_up } = self;
-        // `drain` returns true at the record of an `exit()`. CPUs that had not seen the exit yet may have written
-        // output after it.
-        while shared.drain(out)? {}
-        // There is room for the output of `END` now.
-        alone::run(shared, |probe| *probe == Probe::End);
-        while shared.drain(out)? {}
-        report::write_maps(&shared.program, &shared.store, &**shared, &host::masked, shared.format, out)?;
-        let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Kretprobe { .. }));
-        const OF_CALLS: &str = ", too many calls of the function were in progress, or a call did not return";
-        let or = if keeps_calls { OF_CALLS } else { "" };
-        let busy = fallible::format(format_args!("another hit was being handled on the same CPU{or}"))?;
-        for (missed, [one, many], why) in [
-            (shared.late.load(Ordering::Relaxed), ["interval", "intervals"], "the CPU was busy"),
-            (
-                shared.missed_samples.load(Ordering::Relaxed),
-                ["sample", "samples"],
-                "the interrupt was answered too late",
-            ),
-            (unseen.hits, ["hit", "hits"], busy.as_str()),
-            (unseen.returns, ["return", "returns"], "the call was in progress when the program ended"),
-        ] {
-            match missed {
-                0 => {}
-                _ => {
-                    let sentence = fallible::format(format_args!("Missed {}: {why}", counted(missed, one, many)))?;
-                    shared.format.write_failure(&sentence, out)?;
-                }
-            }
-        }
-        for &address in given_up {
-            let sentence = fallible::format(format_args!(
-                "A watchpoint ended at {}: the sequence of this exclusive load cannot be followed to its store",
-                Symbolic(address)
-            ))?;
-            shared.format.write_failure(&sentence, out)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the exit status that the program asked for first; 0 if it has not.
-    #[must_use]
-    pub fn status(&self) -> u8 {
-        self.shared.store.status()
     }
 }

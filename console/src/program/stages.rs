@@ -4,8 +4,10 @@ use core::fmt::{self, Write};
 
 use kprobes_vm::counted::counted;
 
+use super::load::{Options, tree};
 use super::machine_code::View;
-use super::running::{Options, ProgramRefusal, RunningProgram, tree};
+use super::refusal::ProgramRefusal;
+use super::running::RunningProgram;
 use crate::disassembly::Disassembly;
 use crate::tracing;
 
