@@ -17,8 +17,9 @@ use kprobes_program::syntax::Parameters;
 use kprobes_wire::mark::{Diagnostic, Mark, Marked};
 
 use super::describe::Notes;
-use super::options::{Name, PROGRAM, Request, Stages, TaskNumber};
+use super::options::Name;
 use super::refusal::refuse;
+use super::request::{PROGRAM, Request, Stages, TaskNumber};
 use super::{information, listing};
 use crate::arguments::{TextArgument, text_argument};
 use crate::help;

@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 
 use kprobes_vm::counted::counted;
 
-use super::options::{Stage, Stages};
+use super::request::{Stage, Stages};
 use crate::program::{Options, ProgramRefusal, RunningProgram};
 use crate::symbol;
 

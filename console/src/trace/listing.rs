@@ -8,8 +8,9 @@ use kprobes_program::syntax::{self, Parameters};
 use kprobes_vm::counted::counted;
 use kprobes_wire::mark::{Mark, Marked};
 
-use super::options::{Name, Request};
+use super::options::Name;
 use super::refusal::refuse;
+use super::request::Request;
 use crate::arguments::{TextArgument, text_argument};
 use crate::program::{self, ProgramRefusal};
 use crate::screen::Screen;
