@@ -274,10 +274,12 @@ impl Clause<'_, '_> {
         span: Span,
     ) -> Result<Value, Error> {
         let mut exits = alloc::vec::Vec::new();
-        let asked = core::mem::take(&mut self.asked);
-        let known = self.test(condition, false, &mut exits)?;
+        let (around, asked) = (self.guessed, core::mem::take(&mut self.asked));
+        let known = self.test_to_select(condition, &mut exits)?;
         let is_by_type = core::mem::replace(&mut self.asked, asked);
         self.asked |= is_by_type;
+        // The condition does not tell the type of the choice.
+        self.guessed = false;
         if let Some(truth) = known {
             let (taken, other) = if truth { (then, otherwise) } else { (otherwise, then) };
             let value = self.value(taken)?;
@@ -285,17 +287,25 @@ impl Clause<'_, '_> {
             let of = match is_by_type {
                 true => value.of,
                 false => {
+                    let guessed = core::mem::take(&mut self.guessed);
                     let of = self.unreached(|clause| {
+                        let entries = clause.checker.entries_of_types();
                         let other = clause.value(other)?;
-                        clause.choice_of(value.of, other.of, span)
+                        let of = clause.chosen([value.of, other.of], guessed, span)?;
+                        // The entries that a type refers to stay if the type takes the place of a guess.
+                        let is_kept = guessed && of != value.of && clause.checker.entries_of_types() > entries;
+                        clause.checker.changed |= is_kept;
+                        Ok(of)
                     })?;
                     // The only value that is chosen needs no room for the other one.
-                    if has_room(of) { value.of } else { of }
+                    if has_room(value.of) { value.of } else { of }
                 }
             };
+            self.guessed |= around;
             return Ok(Value { of, ..value });
         }
         let one = self.value(then)?;
+        let guessed = core::mem::take(&mut self.guessed);
         let place = match has_room(one.of) {
             // The room is known only after the other value.
             true => None,
@@ -304,7 +314,8 @@ impl Clause<'_, '_> {
         let end = self.jump(span)?;
         self.land(&exits);
         let other = self.value(otherwise)?;
-        let of = self.choice_of(one.of, other.of, span)?;
+        let of = self.chosen([one.of, other.of], guessed, span)?;
+        self.guessed |= around;
         let to = match place {
             Some(to) => {
                 self.place(other, to, of, otherwise.span)?;
@@ -314,6 +325,23 @@ impl Clause<'_, '_> {
             None => self.either([one, other], end, of, [then.span, otherwise.span])?,
         };
         Ok(Value { at: Operand::Word(to), of })
+    }
+
+    /// Returns the type of a choice between values of these types. `guessed` tells whether the first is a guess, and
+    /// `self.guessed` whether the second is. If a guess does not fit the other type, only that type counts.
+    #[inline(never)]
+    fn chosen(&mut self, [one, other]: [Type; 2], guessed: bool, span: Span) -> Result<Type, Error> {
+        match self.choice_of(one, other, span) {
+            Err(error) if guessed != self.guessed && !self.ends_with(&error) => {
+                self.guessed = false;
+                let certain = if guessed { other } else { one };
+                self.choice_of(certain, certain, span)
+            }
+            of => {
+                self.guessed |= guessed;
+                of
+            }
+        }
     }
 
     /// Copies `value` to a new place with room for the type `of`.

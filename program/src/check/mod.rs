@@ -302,6 +302,11 @@ impl Checker<'_> {
         }
     }
 
+    /// Returns the number of entries of the tables that types refer to.
+    fn entries_of_types(&self) -> usize {
+        self.formats.len() + self.shapes.0.len() + self.rust_values.len() + self.captures.len()
+    }
+
     /// Truncates the tables to these lengths. No type that is kept may refer to a removed entry.
     fn truncate(&mut self, to: &Tables) {
         self.actions.truncate(to.actions);

@@ -145,11 +145,11 @@ impl<'c, 's> Clause<'c, 's> {
         }
     }
 
-    /// Compiles the condition of an `if` or of a loop to jumps that are taken if it is false, as
+    /// Compiles the condition of an `if`, a `?:` or a loop to jumps that are taken if it is false, as
     /// [`test`](Self::test) does. While types are learned, a condition that is wrong with the guess of a type counts as
     /// unknown: the code that it selects may tell the type.
     #[inline(never)]
-    fn test_to_select(&mut self, condition: &Expression, exits: &mut Vec<usize>) -> Result<Option<bool>, Error> {
+    pub fn test_to_select(&mut self, condition: &Expression, exits: &mut Vec<usize>) -> Result<Option<bool>, Error> {
         let variables = self.variables.len();
         (self.guessed, self.asked) = (false, false);
         match self.test(condition, false, exits) {

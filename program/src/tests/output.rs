@@ -218,8 +218,16 @@ fn a_map_may_be_read_before_the_text_that_gives_it_values() {
         ("if (@t == (0, \"\")) { @t = (7, comm); } print(@t.0); clear(@t);", "7\n"),
         ("while (@s != \"x\") { @s = \"x\"; print(1); } clear(@s);", "1\n"),
         ("let $s; if ($s == \"\") { $s = comm; } print($s);", "worker\n"),
+        // So is a choice, if one of its values tells the type.
+        ("@first = @first == \"\" ? comm : @first; print(strlen(@first)); clear(@first);", "6\n"),
+        ("@s[1] = @s[1] != \"\" ? @s[1] : \"a longer string\"; print(strlen(@s[1])); clear(@s);", "15\n"),
+        ("@t = 1 ? @t : (7, comm); @u = (1, 2); print(@t); clear(@t);", "@t: (0, )\n@u: (1, 2)\n"),
+        ("$x = @t == (0, \"\") ? (7, comm) : @t; @t = $x; print(@t); clear(@t);", "@t: (7, worker)\n"),
+        ("@s = 1 ? @s : comm; print(strlen(@s)); @s = arg0 ? @s : @r; @r = \"a\"; clear(@r);", "0\n@s: \n"),
+        ("@p = cpu ? @p : func; print(@p); clear(@p);", "@p: blk::submit\n"),
+        ("unroll (2) { @a = cpu ? 1 : @b; @b = arg1; } clear(@b);", "@a: 18446744073709551615\n"),
     ]) {
-        assert_eq!(once(body, &[]), shown, "{body}");
+        assert_eq!(once(body, &[0, u64::MAX]), shown, "{body}");
     }
 }
 
