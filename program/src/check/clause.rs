@@ -209,6 +209,15 @@ impl<'c, 's> Clause<'c, 's> {
         self.checker.is_learning() && is_open && !self.guessed && self.unevaluated == 0
     }
 
+    /// Notes that the result of an operation is a number, whatever its operands are. Only the last stage counts it as
+    /// certain: until then, other code may tell whether the number has a sign. `around` is whether a guess was used
+    /// before the operation.
+    pub fn settle(&mut self, around: bool) {
+        if self.checker.stage == Stage::UnreachedMaps {
+            self.guessed = around;
+        }
+    }
+
     /// Calls `compile`, and removes the ops that it adds if it finds nothing. Otherwise another way to compile the same
     /// expression would repeat its reads of memory.
     pub fn or_none<T>(

@@ -273,11 +273,12 @@ impl Clause<'_, '_> {
     /// Returns a value that is 1 if `condition` holds, and 0 otherwise.
     #[inline(never)]
     pub fn truth(&mut self, condition: &Expression) -> Result<Value, Error> {
-        let span = condition.span;
+        let (span, around) = (condition.span, self.guessed);
         if let ExpressionForm::Binary { operator, left, right } = &*condition.form
             && operator.is_comparison()
         {
             let (how, left, right) = self.comparison(*operator, left, right)?;
+            self.settle(around);
             if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
                 return Ok(Value::constant(how.holds(left, right).into(), true));
             }
@@ -286,7 +287,9 @@ impl Clause<'_, '_> {
         let (start, free) = (self.ops.len(), self.free);
         let result = self.give(SIGNED, |to| Op::Set { to, from: Operand::Constant(0) }, span)?;
         let mut exits = Vec::new();
-        if let Some(truth) = self.test(condition, false, &mut exits)? {
+        let known = self.test(condition, false, &mut exits)?;
+        self.settle(around);
+        if let Some(truth) = known {
             if self.ops.len() == start + 1 {
                 self.ops.truncate(start);
                 self.free = free;

@@ -6,6 +6,7 @@ use kprobes_vm::hit::extend;
 use kprobes_vm::ir::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
 use kprobes_vm::maps::Limits;
 
+use super::Stage;
 use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, constant, number};
@@ -131,8 +132,11 @@ impl Clause<'_, '_> {
 
     #[inline(never)]
     fn arithmetic(&mut self, operator: Operator, left: &Expression, right: &Expression) -> Result<Value, Error> {
+        let around = self.guessed;
         let (one, other) = (self.value(left)?, self.value(right)?);
-        self.binary(operator, one, other, left.span, right.span)
+        let result = self.binary(operator, one, other, left.span, right.span)?;
+        self.settle(around);
+        Ok(result)
     }
 
     #[inline(never)]
@@ -166,8 +170,11 @@ impl Clause<'_, '_> {
 
     #[inline(never)]
     fn unary(&mut self, operator: Unary, operand: &Expression, span: Span) -> Result<Value, Error> {
+        let around = self.guessed;
         let value = self.value(operand)?;
-        self.applied(operator, value, operand.span, span)
+        let result = self.applied(operator, value, operand.span, span)?;
+        self.settle(around);
+        Ok(result)
     }
 
     #[inline(never)]
@@ -328,20 +335,22 @@ impl Clause<'_, '_> {
     }
 
     /// Returns the type of a choice between values of these types. `guessed` tells whether the first is a guess, and
-    /// `self.guessed` whether the second is. If a guess does not fit the other type, only that type counts.
+    /// `self.guessed` whether the second is. If a guess does not fit the other type, or no other code tells the type,
+    /// only the other type counts.
     #[inline(never)]
     fn chosen(&mut self, [one, other]: [Type; 2], guessed: bool, span: Span) -> Result<Type, Error> {
-        match self.choice_of(one, other, span) {
-            Err(error) if guessed != self.guessed && !self.ends_with(&error) => {
-                self.guessed = false;
-                let certain = if guessed { other } else { one };
-                self.choice_of(certain, certain, span)
-            }
-            of => {
-                self.guessed |= guessed;
-                of
-            }
+        let of = self.choice_of(one, other, span);
+        let gives_way = match &of {
+            Ok(_) => self.checker.stage == Stage::UnreachedMaps,
+            Err(error) => !self.ends_with(error),
+        };
+        if guessed != self.guessed && gives_way {
+            self.guessed = false;
+            let certain = if guessed { other } else { one };
+            return self.choice_of(certain, certain, span);
         }
+        self.guessed |= guessed;
+        of
     }
 
     /// Copies `value` to a new place with room for the type `of`.
@@ -398,8 +407,9 @@ impl Clause<'_, '_> {
         if let TypeForm::Array { element, count } = to {
             return self.cast_to_array(*element, *count, operand, span);
         }
-        let to = self.type_of(to)?;
+        let (around, to) = (self.guessed, self.type_of(to)?);
         let (value, array) = self.number_of_array(operand)?;
+        self.settle(around);
         let wants = if to.pointer { 8 } else { u64::from(to.bits / 8) };
         if let Some(has) = array.filter(|has| *has != wants) {
             return Err(operand.span.error(Problem::CastSize { has, wants }));

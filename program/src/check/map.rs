@@ -174,7 +174,7 @@ impl Clause<'_, '_> {
                 self.give(of, |to| read_op(kept, to, number, key), span)
             }
             Err(_) if self.checker.is_learning() => {
-                self.guessed = true;
+                (self.guessed, self.checker.is_left) = (true, true);
                 Ok(Value::constant(0, true))
             }
             Err(error) => Err(error),

@@ -266,7 +266,8 @@ enum Stage {
     UnreachedVariables,
     /// A variable to which nothing has given a type is a number.
     Defaults,
-    /// Blocks that never run tell the types of maps that no other code does.
+    /// Blocks that never run, operations whose results are numbers, and choices of which one value is certain tell the
+    /// types of maps that no other code does.
     UnreachedMaps,
     /// All types are known, and code is produced.
     Final,

@@ -377,6 +377,8 @@ impl<'c, 's> Clause<'c, 's> {
             return self.push(Op::Collect { map: number, key, value }, at);
         }
         let (number, key) = self.entry(&map.name, &map.keys, at)?;
+        // The key does not tell the type of the value.
+        self.guessed = false;
         let new = self.value(value)?;
         if let Some(operator) = operator {
             self.modify(number, key, operator, new, value.span, at, true)?;

@@ -211,6 +211,7 @@ fn a_map_may_be_read_before_the_text_that_gives_it_values() {
     bed.hit(0, &Task::with(&[])).hit(1, &Task::with(&[]));
     bed.hit(0, &Task { time: 5_700, cpu: 3, ..Task::with(&[]) });
     assert_eq!(bed.finish(), "@ns: 700\n@start[7]: 5000\n");
+    assert_tried!(printed("kprobe:f { @n = @n + 1; @on = !@on; }", &[&[], &[], &[]]), "@n: 3\n@on: 1\n");
     // The condition is of the type that only the code that it selects tells.
     for (body, shown) in tried([
         ("if (@last != comm) { @last = comm; print(1); } clear(@last);", "1\n"),
@@ -224,6 +225,11 @@ fn a_map_may_be_read_before_the_text_that_gives_it_values() {
         ("@t = 1 ? @t : (7, comm); @u = (1, 2); print(@t); clear(@t);", "@t: (0, )\n@u: (1, 2)\n"),
         ("$x = @t == (0, \"\") ? (7, comm) : @t; @t = $x; print(@t); clear(@t);", "@t: (7, worker)\n"),
         ("@s = 1 ? @s : comm; print(strlen(@s)); @s = arg0 ? @s : @r; @r = \"a\"; clear(@r);", "0\n@s: \n"),
+        ("@most = arg1 > @most ? arg1 : @most; @n = arg0 ? @n : -1;", "@most: 18446744073709551615\n@n: -1\n"),
+        // Operations have numbers as their results, whatever the types of their operands turn out to be.
+        ("@n = @n > 5 ? 0 : @n - 1; @is = @is == 0; @m = (u8)@m | @m;", "@is: 1\n@m: 0\n@n: -1\n"),
+        ("@n = @n + 1; @n = arg1;", "@n: 18446744073709551615\n"),
+        ("@i = @i + 1; @x[@y[@z]] = 5; @y[2] = 1; @z = @x[0]; clear(@y);", "@i: 1\n@x[0]: 5\n@z: 5\n"),
         ("@p = cpu ? @p : func; print(@p); clear(@p);", "@p: blk::submit\n"),
         ("unroll (2) { @a = cpu ? 1 : @b; @b = arg1; } clear(@b);", "@a: 18446744073709551615\n"),
     ]) {
