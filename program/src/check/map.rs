@@ -207,16 +207,21 @@ impl Clause<'_, '_> {
             Err(_) => SIGNED,
         };
         let (how, _) = arithmetic(operator, of, by.of).ok_or(span.error(Problem::MapKind))?;
-        let by = match (of, self.distance_of_elements(operator, of, by, span)?) {
-            (_, Some(distance)) => distance,
-            (Type::Pointer { .. }, None) => {
-                let at = if let Type::Pointer { .. } = by.of { by_span } else { span };
-                return Err(at.error(Problem::Type { wanted: Noun::Integer, found: Noun::Pointer }));
-            }
-            (_, None) => by.at,
-        };
+        check_move(operator, of, by.of, [span, by_span])?;
+        let by = self.distance_of_elements(operator, of, by, span)?.unwrap_or(by.at);
         self.give(of, |to| Op::Modify { to, map, key, how, by, after }, span)
     }
+}
+
+/// Refuses an assignment by an operator to a pointer, of type `of`, unless it moves the pointer by a number. The
+/// pointer and the operand, of type `by`, are at `span` and `by_span`.
+pub(super) fn check_move(operator: Operator, of: Type, by: Type, [span, by_span]: [Span; 2]) -> Result<(), Error> {
+    let wrong = match (of, by) {
+        (Type::Pointer { .. }, Type::Pointer { .. }) => by_span,
+        (Type::Pointer { .. }, _) if !matches!(operator, Operator::Add | Operator::Subtract) => span,
+        _ => return Ok(()),
+    };
+    Err(wrong.error(Problem::Type { wanted: Noun::Integer, found: Noun::Pointer }))
 }
 
 /// Returns the op that reads what a map keeps for a key.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use kprobes_vm::ir::{Arithmetic, Comparison, MapValue, OPS_MAX, Op, Operand, Type, Word};
 
 use super::clause::{Clause, LoopJumps};
-use super::map::read_op;
+use super::map::{check_move, read_op};
 use super::shapes::Shapes;
 use super::value::{Named, SIGNED, Value, Variable, join};
 use super::{Checker, Stage};
@@ -323,7 +323,8 @@ impl<'c, 's> Clause<'c, 's> {
         let new = match operator {
             Some(operator) => {
                 let old = self.read_variable(known);
-                let right = self.value(value)?;
+                let right = self.numeric(value)?;
+                check_move(operator, old.of, right.of, [at, value.span])?;
                 self.binary(operator, old, right, at, value.span)?
             }
             None => self.value(value)?,

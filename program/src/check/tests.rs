@@ -212,8 +212,10 @@ fn maps_are_of_one_kind() {
     let pointer = Problem::Type { wanted: Noun::Integer, found: Noun::Pointer };
     for operator in tried(["*", "/", "%", "&", "|", "^", "<<", ">>"]) {
         refuses_body(&format!("@p = (u16 *)arg0; @p {operator}= 2;"), "                  ^^", pointer);
+        refuses_body(&format!("$p = (u16 *)arg0; $p {operator}= 2;"), "                  ^^", pointer);
     }
     refuses_body("@p = (u16 *)arg0; @p -= @p;", "                        ^^", pointer);
+    refuses_body("$p = (u16 *)arg0; $p += $p;", "                        ^^", pointer);
     refuses_body("@x[1] = 1; @x = 2;", "           ^^", Problem::NoKey);
     refuses_body("@x[1] = 1; @x[1, 2] = 2;", "           ^^^^^^^^", Problem::KeyParts { wanted: 1 });
     refuses_body("@x = 1; @x[1] = 2;", "        ^^^^^", Problem::KeyParts { wanted: 0 });
