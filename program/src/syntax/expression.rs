@@ -82,7 +82,7 @@ impl Parser<'_> {
     fn is_prefix(&self) -> Result<bool, Error> {
         Ok(match self.token {
             Token::Sign("(") => match self.second()? {
-                Token::Word(word) => self.is_type(word)?,
+                Token::Word(word) => self.is_type(word)? && !self.is_record()?,
                 _ => false,
             },
             Token::Sign(sign) => ["-", "~", "!", "*", "++", "--"].contains(&sign),
@@ -189,9 +189,9 @@ impl Parser<'_> {
 
     #[inline(never)]
     fn parenthesized(&mut self) -> Result<Expression, Error> {
-        let start = self.span;
+        let (start, is_record) = (self.span, self.is_record()?);
         self.advance()?;
-        if let (Token::Word(_), Token::Sign("=")) = (&self.token, self.second()?) {
+        if is_record {
             return self.record(start);
         }
         let value = self.value()?;
@@ -200,6 +200,12 @@ impl Parser<'_> {
         }
         self.expect(")")?;
         Ok(Expression { span: start.to(self.last), ..value })
+    }
+
+    /// Returns whether the parenthesis that is the next token begins a record: a name and a `=` follow.
+    fn is_record(&self) -> Result<bool, Error> {
+        let mut ahead = self.cursor;
+        Ok(matches!(ahead.token()?.0, Token::Word(_)) && ahead.next_sign()? == Some("="))
     }
 
     /// Parses the rest of a tuple after its first part.

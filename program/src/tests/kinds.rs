@@ -271,6 +271,10 @@ fn records_are_tuples_whose_parts_have_names() {
         ("print({ (k=7) }.k);", "7\n"),
         ("$r = (a=1, b=2); $s = (a=3, b=4); print((arg0 ? $r : $s).a); print((arg0 ? $r : $s).b + 1);", "1\n3\n"),
         ("print((string=\"a\", long=2));", "{ .string = a, .long = 2 }\n"),
+        (
+            "$r = (u8=1, typeof=(int32=2)); print($r); print($r.typeof.int32 + (u8)$r.u8);",
+            "{ .u8 = 1, .typeof = { .int32 = 2 } }\n3\n",
+        ),
     ]) {
         assert_eq!(once(body, &[3]), shown, "{body}");
     }
