@@ -88,11 +88,17 @@ const SOURCE: [&str; 2] = [".rs", ".S"];
 /// Returns whether the `/` at `at` is part of the path of a source file, as in `net/tcp.rs:12`, and not the start of a
 /// predicate.
 fn is_in_path(text: &str, at: usize) -> bool {
-    let is_part = |c: char| c.is_alphanumeric() || "_-./".contains(c);
+    let is_part = |c: char| c.is_alphanumeric() || "_-./$".contains(c);
     let rest = text.get(at + 1..).unwrap_or("");
     let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
     let (path, behind) = rest.split_at_checked(end).unwrap_or((rest, ""));
-    behind.starts_with(':') && is_source(path)
+    // The path may be a parameter, which is refused later. In a predicate, no `:` follows a parameter at once.
+    behind.starts_with(':') && (is_source(path) || parameter(path).is_some() && !behind.starts_with("::"))
+}
+
+/// Returns the offset of the first parameter, such as `$1`, in `text`.
+fn parameter(text: &str) -> Option<usize> {
+    text.find('$').filter(|at| text[at + 1..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Returns whether this is the path of a source file. No function has such a name.
@@ -184,13 +190,7 @@ pub(super) fn list_alone(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
 /// Parses the list of probes at `cursor`, separated by commas, and moves past it.
 pub(super) fn list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe>>) -> Result<(), Error> {
     loop {
-        let probe = parse(cursor)?;
-        let text = probe.span.of(cursor.text);
-        if let Some(at) = text.find('$').filter(|at| text[at + 1..].starts_with(|c: char| c.is_ascii_digit())) {
-            let start = probe.span.start + at;
-            return Err(Span { start, end: start + 2 }.error(Problem::ProbeParameter));
-        }
-        fallible::push(probes, probe)?;
+        fallible::push(probes, parse(cursor)?)?;
         cursor.skip_blank()?;
         if !cursor.rest().starts_with(',') {
             return Ok(());
@@ -214,6 +214,10 @@ fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
     })?;
     cursor.position += length;
     let whole = ProbePart { text: cursor.text.get(start..start + length).unwrap_or(""), start };
+    if let Some(at) = parameter(whole.text) {
+        let start = start + at;
+        return Err(Span { start, end: start + 2 }.error(Problem::ProbeParameter));
+    }
     Ok(Spanned { node: read(whole)?, span: whole.span() })
 }
 

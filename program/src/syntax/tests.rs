@@ -256,6 +256,12 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("kprobe:\"f {}", "       ^", Problem::OpenText);
     refuses("kprobe:\"\" {}", "       ^^", Problem::ProbeName);
     refuses("kprobe:\"f*\"+8 {}", "       ^^^^", Problem::GlobOffset);
+    refuses("kprobe:net/$1:12 {}", "           ^^", Problem::ProbeParameter);
+    refuses("kprobe:net/$1/tcp.rs:$2 {}", "           ^^", Problem::ProbeParameter);
+    refuses("kprobe:tcp.rs:$1/arg0/ {}", "              ^^", Problem::ProbeParameter);
+    refuses("interval:ms:$1 {}", "            ^^", Problem::ProbeParameter);
+    refuses("$1 {}", "^^", Problem::ProbeParameter);
+    assert_eq!(read("kprobe:f/$1?2:3/{}"), "kprobe:f /0 ? 2 : 3/ { }");
     refuses("kprobe:f+x {}", "         ^", Problem::Offset);
     refuses("kprobe:f+6 {}", "         ^", Problem::Offset);
     refuses("kprobe:f*+8 {}", "       ^^", Problem::GlobOffset);
