@@ -252,12 +252,14 @@ impl Source {
 }
 
 /// Returns whether the `/` at the start of `text` is part of the path of a source file, as in `net/tcp.rs:12`, and not
-/// the start of a predicate: see `program/src/syntax/probe.rs`. The directories in the path may have arguments.
+/// the start of a predicate: see `program/src/syntax/probe.rs`. Parts of the path may be arguments, as in `net/$1:12`.
 fn is_in_path(text: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || "_-./$".contains(c);
     let end = text.find(|c| !is_part(c)).unwrap_or(text.len());
     let (path, behind) = text.split_at(end);
-    behind.starts_with(':') && [".rs", ".S"].iter().any(|ending| path.ends_with(ending))
+    let is_source = [".rs", ".S"].iter().any(|ending| path.ends_with(ending));
+    let argument = path.find('$').map(|at| path[at + 1..].starts_with(|c: char| c.is_ascii_digit()));
+    behind.starts_with(':') && (is_source || argument == Some(true) && !behind.starts_with("::"))
 }
 
 /// Returns the argument that `name`, which is `$N`, stands for. `None` if it is not given.
@@ -326,6 +328,9 @@ mod tests {
         let lines = "kprobe:net/tcp.rs:$1, kprobe:a/$2/b.S:$1 /$1 == 2/ { } kprobe:f /$1/ { }";
         let expected = "kprobe:net/tcp.rs:12, kprobe:a/x/b.S:12 /$1 == 2/ { } kprobe:f /$1/ { }";
         assert_eq!(line(lines, &["12", "x"]), expected);
+        let whole = "kprobe:net/$1:12, kprobe:$2/$1:$3/arg0/ { } kprobe:f/$3?1:2/ { }";
+        let expected = "kprobe:net/tcp.rs:12, kprobe:net/tcp.rs:7/arg0/ { } kprobe:f/$3?1:2/ { }";
+        assert_eq!(line(whole, &["tcp.rs", "net", "7"]), expected);
         assert!(read(text, &[]).unwrap_err().starts_with("f.bt:1:8: error: $1 is not given, and this needs it\n"));
         assert!(read(text, &["\n"]).unwrap_err().contains("$1 has the control character '\\n', and is in a probe"));
     }
