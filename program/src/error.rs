@@ -142,8 +142,16 @@ pub enum Noun {
     Time,
     /// A tuple.
     Tuple,
+    /// A value of the Rust type with this number, which the checker replaces by one of the next nouns.
+    Shaped(u8),
     /// A Rust value.
     Rust,
+    /// An address of a network card.
+    HardwareAddress,
+    /// An address of the internet.
+    InternetAddress,
+    /// The address of an instruction, which is shown as its line of source.
+    Line,
 }
 
 impl From<Type> for Noun {
@@ -158,7 +166,7 @@ impl From<Type> for Noun {
             Type::Bytes { .. } => Self::Bytes,
             Type::Time { .. } => Self::Time,
             Type::Tuple { .. } => Self::Tuple,
-            Type::Rust { .. } => Self::Rust,
+            Type::Rust { shape, .. } => Self::Shaped(shape),
         }
     }
 }
@@ -175,7 +183,10 @@ impl fmt::Display for Noun {
             Self::Bytes => "a buffer",
             Self::Time => "a time",
             Self::Tuple => "a tuple",
-            Self::Rust => "a value of Rust",
+            Self::Shaped(_) | Self::Rust => "a value of Rust",
+            Self::HardwareAddress => "an address of a network card",
+            Self::InternetAddress => "an address of the internet",
+            Self::Line => "a line of source",
         })
     }
 }
@@ -786,3 +797,18 @@ problems! {
 }
 
 impl core::error::Error for Problem {}
+
+impl Problem {
+    /// Replaces each noun in the problem by the one that `replace` returns for it.
+    pub(crate) fn with_nouns(self, replace: impl Fn(Noun) -> Noun) -> Self {
+        match self {
+            Self::Type { wanted, found } => Self::Type { wanted: replace(wanted), found: replace(found) },
+            Self::Types { left, right } => Self::Types { left: replace(left), right: replace(right) },
+            Self::KeyType { wanted, found } => Self::KeyType { wanted: replace(wanted), found: replace(found) },
+            Self::ConversionType { wanted, found } => {
+                Self::ConversionType { wanted: replace(wanted), found: replace(found) }
+            }
+            other => other,
+        }
+    }
+}

@@ -1,12 +1,13 @@
 //! Compiles conditions. Where a condition only selects the code to run, it becomes jumps rather than a value.
 
 use alloc::vec::Vec;
+use core::mem::discriminant;
 
 use kprobes_vm::ir::{Arithmetic, Comparison, Op, Operand, Type};
 
 use super::clause::Clause;
 use super::value::{SIGNED, UNSIGNED, Value, join, number};
-use crate::error::{Error, Noun, Problem, Span};
+use crate::error::{Error, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Unary};
 
 impl Clause<'_, '_> {
@@ -190,7 +191,7 @@ impl Clause<'_, '_> {
                 Ok((comparison(operator, false), one.at, other.at))
             }
             (Type::Time { .. }, Type::Time { .. }) if is_equality => Err(span.error(Problem::Formats)),
-            (one_of, other_of) if Noun::from(one_of) == Noun::from(other_of) && !is_equality => {
+            (one_of, other_of) if discriminant(&one_of) == discriminant(&other_of) && !is_equality => {
                 Err(span.error(Problem::Order))
             }
             _ => Err(span.error(nouns)),

@@ -41,7 +41,7 @@ use kprobes_vm::maps::KEYS_MAX;
 
 use crate::checked::{Action, Block, Checked, RustValue};
 use crate::config::Config;
-use crate::error::{Error, Problem, Span};
+use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Probe, Program, Spanned};
 use clause::Clause;
 use map::PartialMap;
@@ -193,7 +193,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
     checker.maps.retain(|map| map.value.is_some());
     let (mut routines, mut probes) = (Vec::new(), Vec::new());
     for clause in &program.clauses {
-        let ops = Clause::compile(&mut checker, clause)?;
+        let ops = Clause::compile(&mut checker, clause).map_err(|error| checker.with_nouns(error))?;
         let runs_after_exit = clause.probes.iter().any(|probe| probe.node == Probe::End);
         fallible::push(&mut routines, Routine { ops, runs_after_exit })?;
         let where_it_runs = clause.probes.iter().map(|probe| probe.node.try_clone());
@@ -353,6 +353,20 @@ impl Checker<'_> {
     /// Returns the type of a value of `words` words that represents the Rust value `of`.
     fn rust_type(&mut self, of: RustValue, words: u8, span: Span) -> Result<Type, Error> {
         Ok(Type::Rust { shape: number_in(&mut self.rust_values, of, span)?, words })
+    }
+
+    /// Returns `error` with the nouns for values that are shown like values of Rust.
+    fn with_nouns(&self, error: Error) -> Error {
+        let noun = |noun| match noun {
+            Noun::Shaped(shape) => match self.rust_values.get(usize::from(shape)) {
+                Some(RustValue::HardwareAddress) => Noun::HardwareAddress,
+                Some(RustValue::InternetAddress { .. }) => Noun::InternetAddress,
+                Some(RustValue::Line) => Noun::Line,
+                _ => Noun::Rust,
+            },
+            other => other,
+        };
+        Error { problem: error.problem.with_nouns(noun), ..error }
     }
 
     /// Returns the number of `action`; equal actions have the same number. While types are inferred, there are none.
