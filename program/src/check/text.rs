@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use kprobes_vm::ir::{Comparison, MapValue, Op, Operand, Type, Word};
+use kprobes_vm::ir::{Arithmetic, Comparison, MapValue, Op, Operand, Type, Word};
 
 use super::clause::Clause;
 use super::rust_place::RustPlace;
@@ -29,16 +29,20 @@ impl Clause<'_, '_> {
         Ok((self.in_words(value, value.of, text.span)?, words))
     }
 
-    /// `str`: reads a string from memory.
+    /// `str`: reads a string from memory. A string stays one.
     pub fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
         let text = self.at_place(pointer, |clause, place| clause.sequence_text(place, length, pointer.span))?;
         if let Some(text) = text {
             return Ok(text);
         }
         let value = self.value(pointer)?;
-        if let (Type::Text { .. }, None, true) = (value.of, length, self.is_at_events()) {
-            // The value is already the string of a field of a static event.
-            return Ok(value);
+        if let Type::Text { .. } = value.of {
+            let Some(length) = length else { return Ok(value) };
+            let bytes = self.known(length, 1, TEXT_MAX as u64)?;
+            let words = text_words(bytes as usize).ok_or(span.error(Problem::LongText { most: TEXT_MAX }))?;
+            let to = self.room(words, span)?;
+            self.first_bytes(value, bytes, to, words, span)?;
+            return Ok(Value { at: Operand::Word(to), of: Type::Text { words } });
         }
         let address = number(value, pointer.span)?.at;
         let most = u64::from(self.checker.config.text_length);
@@ -89,9 +93,30 @@ impl Clause<'_, '_> {
         self.read_text(address, length, most, span).map(Some)
     }
 
-    /// `buf`: reads bytes from memory.
+    /// Copies the first `bytes` bytes of a string to the `words` words from `to` on, and fills these with zeros.
+    fn first_bytes(&mut self, text: Value, bytes: u64, to: Word, words: u8, span: Span) -> Result<(), Error> {
+        self.place(text, to, Type::Text { words }, span)?;
+        let last = (bytes / 8) as u8;
+        if last >= words {
+            return Ok(());
+        }
+        let to = Word(to.0.saturating_add(last));
+        let (left, right) = (Operand::Word(to), Operand::Constant((1 << (8 * (bytes % 8))) - 1));
+        self.push(Op::Compute { to, how: Arithmetic::And, left, right }, span)
+    }
+
+    /// `buf`: reads bytes from memory, or takes them from a string.
     pub fn bytes(&mut self, pointer: &Expression, length: &Expression, span: Span) -> Result<Value, Error> {
-        let address = self.numeric(pointer)?.at;
+        let value = self.value(pointer)?;
+        if let Type::Text { .. } = value.of {
+            let bytes = self.known(length, 1, TEXT_MAX as u64 + 1)?;
+            let words = bytes.div_ceil(8) as u8;
+            let first = self.room(words + 1, span)?;
+            self.push(Op::Set { to: first, from: Operand::Constant(bytes) }, span)?;
+            self.first_bytes(value, bytes, Word(first.0.saturating_add(1)), words, span)?;
+            return Ok(Value { at: Operand::Word(first), of: Type::Bytes { words: words + 1 } });
+        }
+        let address = number(value, pointer.span)?.at;
         let (length, words) = self.bytes_length(length)?;
         self.give(Type::Bytes { words }, |to| Op::ReadBytes { to, words, address, length }, span)
     }

@@ -21,6 +21,13 @@ fn strings_are_measured_and_looked_through() {
         ("strcontains(\"blk::submit\", \"::sub\")", "1"),
         ("strcontains(\"blk::submit\", \"::Sub\")", "0"),
         ("strcontains(comm, \"ork\")", "1"),
+        ("str(\"text\")", "text"),
+        ("str(str(arg3, 4), 3)", "a s"),
+        (
+            "(str(comm, 4), str(comm, 8), str(comm, 127), str(\"a long text\", 8), str(\"a long text\", 9))",
+            "(work, worker, worker, a long t, a long te)",
+        ),
+        ("strlen(str(\"a long text\", 8)) + (str(comm, 1) == \"w\")", "9"),
         ("probetype", "kprobe"),
         ("ncpus", "4"),
         ("rand <= 0xffffffff && rand != rand", "1"),
@@ -118,6 +125,12 @@ fn bytes_are_shown_as_characters_or_numbers() {
         ("printf(\"%-8r|%4rh\", buf(0x8000, arg0 - 8), buf(0x8000, 1));", "a       |  61"),
         ("print(len(buf(0x8000, 9))); print(buf(0x8000, 4) == buf(0x8000, arg1)); @ = buf(0x8000, 1);", "9\n1\n@: a\n"),
         ("print(buf(0x803e, 8));", ".?\n1 read of memory failed, and gave 0\n"),
+        (
+            "print(buf(\"ok_key\", 8)); print(buf(comm, 3)); @[buf(\"hi\", 2), 1] = 1;",
+            "ok_key\\x00\\x00\nwor\n@[hi, 1]: 1\n",
+        ),
+        ("print(buf(\"a string\", 3) == buf(0x8000, 3)); print(len(buf(\"a\", 128)));", "1\n128\n"),
+        ("print(arg0 ? buf(\"hi\", 2) : buf(\"bye\", 3)); print(buf(comm, 8) == buf(\"worker\", 8));", "hi\n1\n"),
     ]) {
         let shown = shown.replace(".?", &String::from_utf8_lossy(&Task::with(&[]).memory[62..]));
         assert_eq!(once(body, &[10, 4]), shown, "{body}");
