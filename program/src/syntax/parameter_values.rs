@@ -88,12 +88,13 @@ impl Parser<'_> {
         self.known(value, start)
     }
 
-    /// Parses the rest of `str($1)` or `str($1, 5)` after its parenthesis: the parameter as a string, or its beginning;
-    /// empty if it is not given. Returns `None` if other text is next.
+    /// Parses the rest of `str($1)`, `str($1, 5)` or `str($#)` after its parenthesis: the parameter as a string, or its
+    /// beginning; empty if it is not given. Returns `None` if other text is next.
     #[inline(never)]
     pub fn positional_text(&mut self, start: Span) -> Result<Option<Expression>, Error> {
         let Some(place) = self.positional_alone()? else { return Ok(None) };
-        let word = self.parameters.positional().nth(place).unwrap_or("");
+        let count = fallible::format(format_args!("{}", self.parameters.positional().count()))?;
+        let word = place.map_or(count.as_str(), |place| self.parameters.positional().nth(place).unwrap_or(""));
         if !is_text(word) {
             return Err(self.here(Problem::LongText { most: TEXT_MAX }));
         }
@@ -108,12 +109,12 @@ impl Parser<'_> {
         self.node(ExpressionForm::Text(fallible::copy(&word[..length])?), start).map(Some)
     }
 
-    /// Returns the place of a parameter that is the next argument of a function. In the block of a macro, the argument
-    /// of the macro may be the parameter.
-    fn positional_alone(&self) -> Result<Option<usize>, Error> {
+    /// Returns the place of a parameter that is the next argument of a function, or `None` as the place for `$#`. In
+    /// the block of a macro, the argument of the macro may be the parameter.
+    fn positional_alone(&self) -> Result<Option<Option<usize>>, Error> {
         let Token::Sign(")" | ",") = self.second()? else { return Ok(None) };
         match self.token {
-            Token::Positional(place) => Ok(place),
+            Token::Positional(place) => Ok(Some(place)),
             Token::Word(name) => {
                 let Some(argument) = self.argument(name)? else { return Ok(None) };
                 let place = argument.positional_alone()?;

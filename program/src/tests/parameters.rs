@@ -37,6 +37,7 @@ fn words_stand_where_they_are_named() {
         ("print(($1, $2, $3, $#));", &["5", "--b", "x y"], "print((5, \"x y\", 0, 2));"),
         ("print((str($1), str($2), str($3)));", &["5", "-6"], "print((\"5\", \"-6\", \"\"));"),
         ("print((str($1, 2), $1 + 1));", &["-65"], "print((\"-6\", -65 + 1));"),
+        ("print((str($#), str($#, 1)));", &["a"; 12], "print((\"12\", \"1\"));"),
         ("print((str($1, 2), str($2, 9), str($3, 4)));", &["a\u{e9}b", "cd"], "print((\"a\", \"cd\", \"\"));"),
     ]) {
         let body = if words.contains(&"--b") { format!("{body} getopt(\"b\");") } else { body.into() };
