@@ -157,6 +157,8 @@ impl<'a> ProbePart<'a> {
         match self.unquoted() {
             "" => Err(self.span().error(Problem::ProbeName)),
             name if number(name).is_some() => Err(self.span().error(Problem::ProbeAddress)),
+            // An offset, where none is possible.
+            _ if last_outside(self.text, '+').is_some() => Err(self.span().error(Problem::OneGlob)),
             name => Ok(fallible::copy(name)?),
         }
     }

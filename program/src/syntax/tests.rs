@@ -264,6 +264,9 @@ fn probes_are_refused_where_they_are_wrong() {
     assert_eq!(read("kprobe:f/$1?2:3/{}"), "kprobe:f /0 ? 2 : 3/ { }");
     refuses("kprobe:f+x {}", "         ^", Problem::Offset);
     refuses("kprobe:f+6 {}", "         ^", Problem::Offset);
+    refuses("kretprobe:f+8 {}", "          ^^^", Problem::OneGlob);
+    refuses("fentry:f+0x10 {}", "       ^^^^^^", Problem::OneGlob);
+    refuses("kprobe:f+8:1 {}", "       ^^^", Problem::OneGlob);
     refuses("kprobe:f*+8 {}", "       ^^", Problem::GlobOffset);
     refuses("kprobe:a/b.rs:x {}", "              ^", Problem::LineNumber);
     refuses("kprobe:b.rs:0 {}", "            ^", Problem::LineNumber);
