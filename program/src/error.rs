@@ -421,6 +421,8 @@ problems! {
     MacroHead = "a macro is written as macro name($variable, @map, value) { … }";
     /// Two macros with the same name and number of parameters.
     MacroTwice = "there is another macro with this name and as many parameters";
+    /// A name that two parameters of a macro have.
+    FormalTwice = "the parameters of a macro have different names";
     /// A map in a macro that is no parameter of it.
     MacroMap = "a macro uses only maps that are its parameters, as in macro name(@x) { … }";
     /// An argument for a parameter `$v` that is no variable.

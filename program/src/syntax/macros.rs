@@ -116,15 +116,16 @@ impl<'a> Macro<'a> {
         } else {
             loop {
                 let (token, span) = cursor.token()?;
-                fallible::push(
-                    &mut formals,
-                    match token {
-                        Token::Variable(name) => Formal::Variable(name),
-                        Token::Map(name) => Formal::Map(name),
-                        Token::Word(name) => Formal::Value(name),
-                        _ => return Err(span.error(Problem::MacroHead)),
-                    },
-                )?;
+                let formal = match token {
+                    Token::Variable(name) => Formal::Variable(name),
+                    Token::Map(name) => Formal::Map(name),
+                    Token::Word(name) => Formal::Value(name),
+                    _ => return Err(span.error(Problem::MacroHead)),
+                };
+                if formals.contains(&formal) {
+                    return Err(span.error(Problem::FormalTwice));
+                }
+                fallible::push(&mut formals, formal)?;
                 match cursor.token()? {
                     (Token::Sign(","), _) => {}
                     (Token::Sign(")"), _) => break,

@@ -85,6 +85,7 @@ fn every_error_is_shown() {
         MapDeclaration,
         MacroHead,
         MacroTwice,
+        FormalTwice,
         MapTwice,
         MacroMap,
         MacroVariable,

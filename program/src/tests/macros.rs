@@ -41,6 +41,10 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
         ("macro a(@x) { @x++; } BEGIN { a(1); }", "a map is expected here"),
         ("macro a() { b() } macro b() { a() } BEGIN { print(a()); }", "a macro cannot call itself"),
         ("macro a(x) { x } macro a(y) { y } BEGIN { print(a(1)); }", "there is another macro with this name"),
+        (
+            "macro a($x, $x) { $x } BEGIN { $y = 1; print(a($y, $y)); }",
+            "the parameters of a macro have different names",
+        ),
         ("macro a(x) { x } BEGIN { print(a()); }", "this function takes 1 argument"),
         ("macro a($x) { print($y); } BEGIN { $y = 1; a($y); }", "this variable is not set yet"),
         ("macro a(x) { x } BEGIN { print(a(1 2)); }", "a `,` is expected here"),
