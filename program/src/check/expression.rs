@@ -116,12 +116,22 @@ impl Clause<'_, '_> {
         })
     }
 
-    /// Returns a part of a tuple, or reads an element behind a pointer.
+    /// Returns a part of a tuple or a byte of a string, or reads an element behind a pointer.
     #[inline(never)]
     fn element(&mut self, base: Value, distance: Value, [at, index]: [Span; 2], span: Span) -> Result<Value, Error> {
         if let Type::Tuple { .. } = base.of {
             let distance = number(distance, index)?;
             return self.part(base, constant(distance, index)?, span);
+        }
+        if let (Type::Text { words }, Operand::Word(first)) = (base.of, base.at) {
+            let byte = constant(number(distance, index)?, index)?;
+            let most = u64::from(words) * 8 - 1;
+            if byte > most {
+                return Err(index.error(Problem::Range { least: 0, most }));
+            }
+            let (word, above) = (Word(first.0.saturating_add((byte / 8) as u8)), Operand::Constant(8 * (byte % 8)));
+            let from = self.compute(Arithmetic::Right, Operand::Word(word), above, UNSIGNED, span)?.at;
+            return self.give(SIGNED, |to| Op::Extend { to, from, bits: 8, signed: true }, span);
         }
         if !matches!(base.of, Type::Pointer { .. }) {
             return Err(at.error(Problem::NotAPointer));

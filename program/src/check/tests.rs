@@ -128,6 +128,8 @@ fn values_are_of_the_type_that_is_wanted() {
     refuses("kprobe:f /comm/ { }", "          ^^^^", found(Noun::Text));
     refuses_body("print(*arg0);", "       ^^^^", Problem::NotAPointer);
     refuses_body("print(arg0[1]);", "      ^^^^", Problem::NotAPointer);
+    refuses_body("print(comm[16]);", "           ^^", Problem::Range { least: 0, most: 15 });
+    refuses_body("print(comm[arg0]);", "           ^^^^", Problem::NotConstant);
     refuses_body("print(comm == 1);", "      ^^^^^^^^^", Problem::Types { left: Noun::Text, right: Noun::Integer });
     refuses_body("print(comm < \"a\");", "      ^^^^^^^^^^", Problem::Order);
     refuses_body("print(func > caller);", "      ^^^^^^^^^^^^^", Problem::Order);
