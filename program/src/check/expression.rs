@@ -73,7 +73,7 @@ impl Clause<'_, '_> {
             }
             ExpressionForm::Part { tuple, number } => {
                 let value = self.value(tuple)?;
-                self.part(value, *number, span)
+                if self.is_guess_of_tuple(value) { Ok(Value::GUESS) } else { self.part(value, *number, span) }
             }
             ExpressionForm::Index { pointer, index } => {
                 let (base, distance) = (self.value(pointer)?, self.value(index)?);
@@ -91,6 +91,9 @@ impl Clause<'_, '_> {
             return self.setting(name, span);
         }
         let record = self.value(of)?;
+        if self.is_guess_of_tuple(record) {
+            return Ok(Value::GUESS);
+        }
         let names = match record.of {
             Type::Tuple { shape, .. } => self.checker.shapes.names(shape),
             _ => &[],
@@ -100,6 +103,11 @@ impl Clause<'_, '_> {
             None if names.is_empty() => Err(span.error(foreign::field("."))),
             None => Err(span.error(Problem::NoPart)),
         }
+    }
+
+    /// Returns whether `value`, of which a part is wanted, is no tuple only because its type is not known yet.
+    fn is_guess_of_tuple(&self, value: Value) -> bool {
+        self.guessed && self.checker.is_learning() && !matches!(value.of, Type::Tuple { .. })
     }
 
     /// Returns the value of a setting of the program.

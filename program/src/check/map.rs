@@ -175,7 +175,7 @@ impl Clause<'_, '_> {
             }
             Err(_) if self.checker.is_learning() => {
                 (self.guessed, self.checker.is_left) = (true, true);
-                Ok(Value::constant(0, true))
+                Ok(Value::GUESS)
             }
             Err(error) => Err(error),
         }

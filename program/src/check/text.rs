@@ -159,13 +159,15 @@ impl Clause<'_, '_> {
         {
             let number = self.map_number(&map.name, what.span)?;
             let keys = self.checker.maps.get(usize::from(number)).and_then(|known| known.keys.as_ref());
-            match (keys.is_some_and(|keys| !keys.is_empty()), self.kept(number, what.span)) {
-                (_, Err(_)) if self.checker.is_learning() => {
-                    self.guessed = true;
-                    return Ok(Value::constant(0, false));
+            match (keys.map(Vec::is_empty), self.kept(number, what.span)) {
+                // Whatever the map turns out to keep, its length is a number without a sign.
+                (None, _) | (_, Err(_)) if self.checker.is_learning() => {
+                    return Ok(Value { of: UNSIGNED, ..Value::GUESS });
                 }
-                (true, Ok(MapValue::Value(_))) => return self.give(UNSIGNED, |to| Op::Keys { to, map: number }, span),
-                (true, Ok(MapValue::Aggregate(_))) => return Err(what.span.error(Problem::CollectedKeys)),
+                (Some(false), Ok(MapValue::Value(_))) => {
+                    return self.give(UNSIGNED, |to| Op::Keys { to, map: number }, span);
+                }
+                (Some(false), Ok(MapValue::Aggregate(_))) => return Err(what.span.error(Problem::CollectedKeys)),
                 _ => {}
             }
         }

@@ -21,6 +21,9 @@ pub(super) const SIGNED: Type = Type::Integer { signed: true };
 pub(super) const UNSIGNED: Type = Type::Integer { signed: false };
 
 impl Value {
+    /// The guess of a value whose type is not known yet: a number that is not known before the program runs.
+    pub const GUESS: Self = Self { at: Operand::Word(Word(0)), of: SIGNED };
+
     /// Creates a number that is known at compile time.
     pub fn constant(value: u64, signed: bool) -> Self {
         Self { at: Operand::Constant(value), of: Type::Integer { signed } }

@@ -229,6 +229,14 @@ fn a_map_may_be_read_before_the_text_that_gives_it_values() {
         // Operations have numbers as their results, whatever the types of their operands turn out to be.
         ("@n = @n > 5 ? 0 : @n - 1; @is = @is == 0; @m = (u8)@m | @m;", "@is: 1\n@m: 0\n@n: -1\n"),
         ("@n = @n + 1; @n = arg1;", "@n: 18446744073709551615\n"),
+        (
+            "@t = (@t.0 + 1, comm); @r = (n=@r.n + arg1, s=\"a\");",
+            "@r: { .n = 18446744073709551615, .s = a }\n@t: (1, worker)\n",
+        ),
+        ("if (@t.0 == 5) { @s = 1; } else { @s = @t.1; } @t = (5, 7);", "@s: 0\n@t: (5, 7)\n"),
+        // The keys of a map may become known after its values.
+        ("print(len(@m)); @m[@k] = 1; @k = 5; clear(@m);", "0\n@k: 5\n"),
+        ("$n = len(@m); @m[$n] = 1;", "@m[0]: 1\n"),
         ("@i = @i + 1; @x[@y[@z]] = 5; @y[2] = 1; @z = @x[0]; clear(@y);", "@i: 1\n@x[0]: 5\n@z: 5\n"),
         ("@p = cpu ? @p : func; print(@p); clear(@p);", "@p: blk::submit\n"),
         ("unroll (2) { @a = cpu ? 1 : @b; @b = arg1; } clear(@b);", "@a: 18446744073709551615\n"),
