@@ -382,6 +382,7 @@ impl<'c, 's> Clause<'c, 's> {
         self.guessed = false;
         let new = self.value(value)?;
         if let Some(operator) = operator {
+            self.settle(false);
             self.modify(number, key, operator, new, value.span, at, true)?;
             return Ok(());
         }

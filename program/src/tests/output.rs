@@ -228,6 +228,7 @@ fn a_map_may_be_read_before_the_text_that_gives_it_values() {
         ("@most = arg1 > @most ? arg1 : @most; @n = arg0 ? @n : -1;", "@most: 18446744073709551615\n@n: -1\n"),
         // Operations have numbers as their results, whatever the types of their operands turn out to be.
         ("@n = @n > 5 ? 0 : @n - 1; @is = @is == 0; @m = (u8)@m | @m;", "@is: 1\n@m: 0\n@n: -1\n"),
+        ("@sum += @n; @n = @sum;", "@n: 0\n@sum: 0\n"),
         ("@n = @n + 1; @n = arg1;", "@n: 18446744073709551615\n"),
         (
             "@t = (@t.0 + 1, comm); @r = (n=@r.n + arg1, s=\"a\");",
