@@ -380,7 +380,8 @@ test!(
         let alone = turns();
         let clause = "h:cycles:10000 { for ($i : 0..2000) { @n++; } @samples = count(); } ";
         let program = start(&clause.repeat(4));
-        let beside = turns();
+        // A busy host may stall the machine for one of these times.
+        let beside = turns().max(turns()).max(turns());
         let out = finished(program);
         // Half of the time is left, and not only the time of 10,000 cycles after each sample.
         assert!(number(&out, "@samples: ") >= 8 && beside >= alone / 10, "{beside} instead of {alone}: {out}");
