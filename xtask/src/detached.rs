@@ -27,8 +27,9 @@ use crate::{
     workspace,
 };
 
-/// How long QEMU may take to open the console, or to exit after it has closed it.
-const QEMU_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long QEMU may take to open the console, to take the keys that are left, or to exit after it has closed the
+/// console. On a busy host, a machine that runs may be silent for ten seconds.
+const QEMU_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a console at its prompt takes to answer at most, unless the host is busy: then the person is told.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// How long a console at its prompt may take to answer. On a busy host, a machine that runs may be silent for ten
@@ -36,7 +37,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a file of QEMU is looked for.
 const TURN: Duration = Duration::from_millis(5);
-/// How long the socket may accept no key.
+/// How long the socket may accept no key, and how long QEMU may take the keys that are left if a person waits for the
+/// end of this process.
 const KEY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A machine that runs already, to be used at its prompt. Its output begins with the prompt, as after a boot.
@@ -312,7 +314,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // Both fail only if QEMU has ended, or does not take the keys.
         let _ = self.socket.shutdown(Shutdown::Write);
-        let _ = self.ended.recv_timeout(KEY_TIMEOUT);
+        let _ = self.ended.recv_timeout(if is_noted() { KEY_TIMEOUT } else { QEMU_TIMEOUT });
     }
 }
 

@@ -21,8 +21,8 @@ use crate::trace::source::Quoted;
 /// The name of QEMU's program.
 pub const QEMU: &str = "qemu-system-aarch64";
 
-/// How long QEMU may take to exit after it has closed its output.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long QEMU may take to exit after it has closed its output, also on a busy host.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An event from a machine.
 pub enum Output {
