@@ -44,9 +44,9 @@ const FRAME: Duration = Duration::from_millis(33);
 const REDRAW: Duration = Duration::from_millis(250);
 /// How often ^C is typed again while a program does not end.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long a program may take to end with the view. A machine that this command has started is ended then, with its
-/// probes.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a program may take to end with the view, also on a busy host. A machine that this command has started is
+/// ended then, with its probes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The functions to watch, and how.
 #[derive(clap::Args)]
