@@ -284,13 +284,6 @@ pub fn of_function(function: usize) -> Option<&'static Event> {
     all().find(|event| event.address() == function)
 }
 
-/// Returns whether the instruction at the virtual address `address` is the site of a static event: a NOP, or a branch
-/// while a probe listens. No probe can be placed there.
-#[must_use]
-pub fn is_site(address: usize) -> bool {
-    site::at(address).is_some()
-}
-
 /// Defines a static event: a struct of its fields, of which [`emit!`](crate::emit) makes a value.
 ///
 /// ```
