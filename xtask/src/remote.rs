@@ -320,21 +320,25 @@ mod tests {
 
     use anyhow::Result;
 
-    use super::{Heard, INTERRUPT_KEY, PROMPT, Remote, pulse_period};
+    use super::{Heard, INTERRUPT_KEY, PROMPT, PULSE_KEY, Remote, pulse_period};
     use crate::machine::{Output, Start, Uart};
 
     /// A console on which the line `endless` runs until ^C, and any other line replies with itself.
-    struct Fake;
+    struct Fake {
+        /// Whether it replies to a request for a sign of life.
+        lives: bool,
+    }
 
     struct FakeUart {
         output: Box<dyn Fn(Output) + Send>,
+        lives: bool,
         line: Mutex<Vec<u8>>,
     }
 
     impl Start for Fake {
         fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
             output(Output::Bytes(PROMPT.into()));
-            Ok(Box::new(FakeUart { output, line: Mutex::default() }))
+            Ok(Box::new(FakeUart { output, lives: self.lives, line: Mutex::default() }))
         }
     }
 
@@ -345,6 +349,8 @@ mod tests {
                 let line = String::from_utf8_lossy(&typed).into_owned();
                 let reply = match key {
                     INTERRUPT_KEY => format!("^C\n{PROMPT}"),
+                    PULSE_KEY if self.lives => "running\n".into(),
+                    PULSE_KEY => continue,
                     b'\n' if line == "endless" => "endless\n".into(),
                     b'\n' if line == "#" => format!("#\n{PROMPT}"),
                     b'\n' => format!("{line}\n{line}\n{PROMPT}"),
@@ -365,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_key_that_comes_after_the_end_of_its_command_takes_nothing_from_the_next() {
-        let mut remote = Remote::start(&Fake, 10).unwrap();
+        let mut remote = Remote::start(&Fake { lives: true }, 60).unwrap();
         remote.type_line("endless").unwrap();
         remote.interrupt();
         remote.interrupt();
@@ -379,5 +385,12 @@ mod tests {
         for (patience, period) in [(1_000, 500), (2_000, 1_000), (60_000, 2_000)] {
             assert_eq!(pulse_period(Duration::from_millis(patience)), Duration::from_millis(period));
         }
+        let endless = |lives, seconds| {
+            let mut remote = Remote::start(&Fake { lives }, seconds).unwrap();
+            remote.type_line("endless").unwrap();
+            remote.hear(Duration::MAX)
+        };
+        assert_eq!(endless(true, 60).unwrap(), [Heard::Line("running".into())]);
+        assert_eq!(endless(false, 0).unwrap_err().to_string(), "the machine gave no sign of life for 0 s");
     }
 }
