@@ -1,7 +1,6 @@
 //! Instances, which have the definitions of the main trace.
 
 use super::*;
-use crate::definition::synthetic;
 
 impl Controlled {
     fn copy_definitions(&mut self, main: &Self) {
@@ -15,16 +14,9 @@ impl Controlled {
     }
 }
 
-fn define_synthetic(events: &mut Events<Counter>, line: &str) {
-    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic(line, &|_| false) else {
-        panic!("{line}")
-    };
-    events.define_synthetic(definition).unwrap();
-}
-
 fn main() -> Controlled {
     let mut main = Controlled::new(&["p:one f x=%x20", "r:g/back f $retval", "p:one a::b x=%x20", "e:on g.back $arg1"]);
-    define_synthetic(&mut main.events, "s:lat u64 a; char[16] b");
+    main.synthetic("lat u64 a; char[16] b");
     main
 }
 
@@ -57,7 +49,7 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
     instance.events.set_enabled(None, Some("one"), true).unwrap();
     main.define("p:one f+4 x=%x20");
     remove(&mut main.events, "-:one f").unwrap();
-    define_synthetic(&mut main.events, "s:more int a");
+    main.synthetic("more int a");
     instance.copy_definitions(&main);
     let lines = |text: String| {
         let mut lines: Vec<String> = text.lines().map(String::from).collect();

@@ -3,7 +3,6 @@
 use kprobes_random::tried::tried;
 
 use super::*;
-use crate::definition::synthetic;
 
 /// Makes the event `kprobes:some` with the numbers x and y, the task's name, and what `lines` define.
 fn some(lines: &[&str]) -> Controlled {
@@ -30,9 +29,7 @@ impl Controlled {
 
     /// Defines `sent`, a synthetic event of each kind of field, which `kprobes:some` records with its own values.
     fn send(&mut self) {
-        let line = "s:sent u64 x; s8 y; char word[16]; char any[]; pid_t pid";
-        let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic(line, &|_| false) else { panic!() };
-        self.events.define_synthetic(definition).unwrap();
+        self.synthetic("sent u64 x; s8 y; char word[16]; char any[]; pid_t pid");
         let variables = "keys=common_pid:a=x,b=y,c=word,d=comm,e=common_pid";
         let action = "onchange($a).trace(sent,$a,$b,$c,$d,$e)";
         self.set_trigger(("kprobes", "some"), &format!("hist:{variables}:{action}"));
@@ -190,12 +187,7 @@ fn an_event_on_a_synthetic_one_fetches_from_its_record() {
 #[test]
 fn a_field_of_a_synthetic_event_leads_to_memory() {
     let mut controlled = some(&["p:place f+4 at=%x19 x=%x20:s64"]);
-    let Ok(synthetic::Command::Define(definition)) =
-        synthetic::parse_dynamic("s:sent unsigned long at; long x", &|_| false)
-    else {
-        panic!()
-    };
-    controlled.events.define_synthetic(definition).unwrap();
+    controlled.synthetic("sent unsigned long at; long x");
     let trigger = "hist:keys=common_pid:a=at,b=x:onchange($b).trace(sent,$a,$b)";
     controlled.set_trigger(("kprobes", "place"), trigger);
     controlled.define("e:on synthetic/sent file=+0($at):ustring more=+6($at):string x=$x:s64 if x > 1 && x != 3");
@@ -210,10 +202,7 @@ fn a_field_of_a_synthetic_event_leads_to_memory() {
 fn an_event_on_a_synthetic_one_has_triggers() {
     let mut controlled = some(&[]);
     controlled.send();
-    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:last u64 x", &|_| false) else {
-        panic!()
-    };
-    controlled.events.define_synthetic(definition).unwrap();
+    controlled.synthetic("last u64 x");
     controlled.define("e:on synthetic/sent time=$x:u64 if x > 1");
     controlled.set_trigger(("eprobes", "on"), "hist:keys=common_pid:t=time:onchange($t).trace(last,$t)");
     controlled.set("last", true);
@@ -224,10 +213,7 @@ fn an_event_on_a_synthetic_one_has_triggers() {
 #[test]
 fn an_event_that_records_the_one_that_it_is_on_ends_with_it() {
     let mut controlled = some(&[]);
-    let Ok(synthetic::Command::Define(definition)) = synthetic::parse_dynamic("s:sent u64 x", &|_| false) else {
-        panic!()
-    };
-    controlled.events.define_synthetic(definition).unwrap();
+    controlled.synthetic("sent u64 x");
     controlled.set_trigger(("kprobes", "some"), "hist:keys=common_pid:a=x:onchange($a).trace(sent,$a)");
     controlled.define("e:on synthetic/sent time=$x:u64");
     controlled.set_trigger(("eprobes", "on"), "hist:keys=common_pid:t=time:onchange($t).trace(sent,$t)");
@@ -239,12 +225,7 @@ fn an_event_that_records_the_one_that_it_is_on_ends_with_it() {
 #[test]
 fn a_synthetic_event_stays_while_another_is_on_it() {
     let mut controlled = some(&[]);
-    let Ok(synthetic::Command::Define(definition)) =
-        synthetic::parse_dynamic("s:sent u64 x; unsigned long s[]", &|_| false)
-    else {
-        panic!()
-    };
-    controlled.events.define_synthetic(definition).unwrap();
+    controlled.synthetic("sent u64 x; unsigned long s[]");
     let error = define(&mut controlled.events, "e:on synthetic.sent $s").unwrap_err();
     assert_eq!((error.problem, error.column), (Problem::Text, 20), "{error}");
     let error = define(&mut controlled.events, "e:on synthetic.sent $x if __probe_ip == 1").unwrap_err();

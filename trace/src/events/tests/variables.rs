@@ -372,7 +372,8 @@ fn keys_are_alike_that_have_the_same_words() {
 }
 
 impl Controlled {
-    fn synthetic(&mut self, line: &str) {
+    /// Defines a synthetic event, as `synthetic_events` takes it.
+    pub(super) fn synthetic(&mut self, line: &str) {
         let Ok(Some(synthetic::Command::Define(definition))) = synthetic::parse(line, &|_| false) else {
             panic!("{line}")
         };
