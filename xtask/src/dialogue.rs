@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kprobes_pl011::PULSE;
+
 use crate::{
     console::{Console, Event, printable, stop_reason, stopped},
     conversation::PROMPT,
@@ -61,10 +63,13 @@ pub trait Subject<T> {
         Err("the machine powered off without a result".into())
     }
 
-    /// Called when the machine has written nothing for a while.
+    /// Called when the machine has written nothing for a while. It may be because the host does not let it run.
     fn silence(&mut self) -> Reply<T> {
         Reply::Wait
     }
+
+    /// Called when the machine has replied to [`PULSE_KEY`](kprobes_pl011::PULSE_KEY), and so runs.
+    fn pulse(&mut self) {}
 }
 
 /// Starts a machine and talks to it until `subject` has a result. There may be `seconds` between one line and the next.
@@ -92,6 +97,9 @@ fn talk<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>, log: &
             Ok(Output::Bytes(bytes)) => {
                 log.extend(&bytes);
                 log.drain(..log.len().saturating_sub(KEPT_OUTPUT));
+                if bytes.contains(&PULSE) {
+                    subject.pulse();
+                }
                 console.feed(&bytes).into_iter().map(Some).collect()
             }
             Ok(Output::End) => match machine.end() {

@@ -7,6 +7,8 @@
 
 use std::mem;
 
+use kprobes_pl011::PULSE_KEY;
+
 use super::{
     HostNetworks,
     arrival::{Arrival, Arrived},
@@ -37,7 +39,8 @@ const COMMANDS: [(&str, &str); 6] = [
 /// The command that makes it possible to type them meanwhile, and the command that ends it.
 const CONSOLE: &str = "console";
 const EXIT: &str = "exit";
-/// Captures are at rest if they have the same lengths this many times in a row, after a silence each.
+/// Captures are at rest if they have the same lengths this many times in a row, after a silence each in which the
+/// machine has replied to the host. Without a reply, a busy host may not let the machine run.
 const CALM: u32 = 3;
 
 /// Checks the output of a program against the captured packets of each interface. The error says what is wrong.
@@ -92,6 +95,8 @@ pub struct Traced {
     since: Vec<u64>,
     /// The lines since the last prompt, or since the program was ended.
     reply: Vec<String>,
+    /// Whether the machine has replied to [`PULSE_KEY`] since the captures were last looked at.
+    has_replied: bool,
 }
 
 impl Traced {
@@ -108,6 +113,7 @@ impl Traced {
             interfaces: Vec::new(),
             since: Vec::new(),
             reply: Vec::new(),
+            has_replied: false,
         }
     }
 
@@ -192,10 +198,14 @@ impl Traced {
     /// Called when the machine has written nothing for a while.
     fn silent(&mut self) -> Result<Reply<()>, String> {
         let keys = |line: &str| Reply::Keys(format!("{line}\r").into_bytes());
+        let ask = Reply::Keys(vec![PULSE_KEY]);
+        if matches!(self.state, State::Settling(_) | State::Ebbing(_)) && !mem::take(&mut self.has_replied) {
+            return Ok(ask);
+        }
         match &mut self.state {
             State::Arriving(arrival) => Ok(arrival.silence()),
             State::Settling(calm) => {
-                let Some(lengths) = calm.look(&self.networks)? else { return Ok(Reply::Wait) };
+                let Some(lengths) = calm.look(&self.networks)? else { return Ok(ask) };
                 self.state = State::Arming(lengths);
                 Ok(keys(&self.command))
             }
@@ -208,7 +218,7 @@ impl Traced {
                 Ok(Reply::Wait)
             }
             State::Ebbing(calm) => {
-                let Some(lengths) = calm.look(&self.networks)? else { return Ok(Reply::Wait) };
+                let Some(lengths) = calm.look(&self.networks)? else { return Ok(ask) };
                 self.state = State::Ending(lengths);
                 self.reply.clear();
                 Ok(if self.is_console { keys(EXIT) } else { Reply::Keys(vec![INTERRUPT_KEY]) })
@@ -235,6 +245,10 @@ impl Subject<()> for Traced {
     /// If the clients have failed because the machine has stopped, the machine's own message has ended the test before.
     fn silence(&mut self) -> Reply<()> {
         self.silent().unwrap_or_else(|sentence| Reply::Done(Err(sentence)))
+    }
+
+    fn pulse(&mut self) {
+        self.has_replied = true;
     }
 }
 
@@ -332,4 +346,28 @@ fn calls(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), St
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{CALM, CaptureMonitor, HostNetworks, PULSE_KEY, Reply, State, Subject, Traced};
+
+    #[test]
+    fn a_machine_that_does_not_reply_is_not_at_rest() {
+        let networks = HostNetworks { servers: Arc::default(), captures: Vec::new() };
+        let mut traced = Traced::new(networks, "trace".into(), |_, _| Ok(()));
+        traced.state = State::Settling(CaptureMonitor::default());
+        let ask = || Reply::Keys(vec![PULSE_KEY]);
+        for _ in 0..10 {
+            assert_eq!(traced.silence(), ask());
+        }
+        for _ in 1..CALM {
+            traced.pulse();
+            assert_eq!([traced.silence(), traced.silence()], [ask(), ask()]);
+        }
+        traced.pulse();
+        assert_eq!(traced.silence(), Reply::Keys(b"trace\r".to_vec()));
+    }
 }
