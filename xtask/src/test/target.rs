@@ -184,17 +184,28 @@ impl<'a> Targets<'a> {
         if demands.depends.contains(&Trait::Cpus) || self.is_thorough && is_first { Load::Cpus } else { Load::OneCpu }
     }
 
+    /// Returns the configurations in which a test takes its long form: in a thorough run, those in which a usual run has
+    /// the test. In the others its result should be the same, and the short form is enough to notice that it is not.
+    fn long_in(&self, demands: &Demands) -> Vec<usize> {
+        if !self.is_thorough {
+            return Vec::new();
+        }
+        let traits: Vec<_> = self.configurations.iter().map(|named| named.traits.clone()).collect();
+        demands.select(&traits)
+    }
+
     /// Adds the tests of the tests image.
     pub fn add_listed(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
         let Some(first) = self.configurations.first() else { return Ok(()) };
         let tests =
             converse(&first.arguments(image)?, self.seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
+        let long_in: Vec<_> = tests.iter().map(|test| self.long_in(&test.demands)).collect();
         let mut candidates = Vec::new();
         for (index, named) in self.configurations.iter().enumerate() {
             let (arguments, of_one_cpu) =
                 (named.arguments(image)?, named.arguments_with(&Overrides::cpus(1, None), image)?);
-            candidates.extend(tests.iter().map(|test| {
-                let trial = Trial::new(test.clone(), named.traits.lacks.clone()).thorough(self.is_thorough);
+            candidates.extend(tests.iter().zip(&long_in).map(|(test, long_in)| {
+                let trial = Trial::new(test.clone(), named.traits.lacks.clone()).thorough(long_in.contains(&index));
                 let trial = Dialogue::Trial(trial);
                 let (name, demands) = (test.name.clone(), test.demands.clone());
                 let load = self.load(named, &demands);
@@ -246,11 +257,13 @@ impl<'a> Targets<'a> {
                 None => console(&session.name, &session.demands, false, session.subject()),
             });
         }
+        let (of_board, of_nothing) = (Demands::on(&[Trait::Board]), Demands::default());
+        let is_long = |demands| self.long_in(demands).contains(&index);
         candidates.extend([
-            console("garbage", &Demands::on(&[Trait::Board]), false, sessions::garbage(self.is_thorough)),
-            console("keys", &Demands::default(), false, Ok(Box::new(Keys::default()))),
+            console("garbage", &of_board, false, sessions::garbage(is_long(&of_board))),
+            console("keys", &of_nothing, false, Ok(Box::new(Keys::default()))),
             console("reboot", &Demands::on(&[Trait::Board, Trait::Cpus]), true, sessions::special("reboot")),
-            console("blanks", &Demands::default(), true, sessions::blanks(self.is_thorough)),
+            console("blanks", &of_nothing, true, sessions::blanks(is_long(&of_nothing))),
         ]);
         for boot in boot::all(named.board, named.configuration, elf, image)? {
             let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Dialogue::Other));
@@ -434,6 +447,21 @@ mod tests {
             assert_eq!(several.iter().any(|prefix| prefix == one), is_there, "{one}: {several:?}");
         }
         assert!(with_all_cpus(Trait::Cpus, false).contains(&"qemu-virt/el2".to_string()));
+    }
+
+    #[test]
+    fn a_test_is_long_where_a_usual_run_has_it() {
+        let boards = Board::emulated().unwrap();
+        let long_in = |depends: &[Trait], is_thorough| {
+            let wanted = Wanted::new(None, false, []);
+            let targets = all(&boards, &wanted, is_thorough);
+            let long_in = targets.long_in(&Demands::on(depends));
+            long_in.into_iter().map(|index| targets.configurations[index].prefix.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(long_in(&[Trait::Core], false), [""; 0]);
+        assert_eq!(long_in(&[], true), ["qemu-virt"]);
+        assert_eq!(long_in(&[Trait::Entry], true), ["qemu-virt", "qemu-virt/el2"]);
+        assert!(long_in(&[Trait::Cpus], true).contains(&"qemu-virt/smp32".to_string()));
     }
 
     #[test]
