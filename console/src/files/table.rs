@@ -68,7 +68,7 @@ const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) 
     Node { empty, write: Some(write), ..directory(path) }
 }
 
-pub(super) static NODES: [Node; 68] = [
+pub(super) static NODES: [Node; 69] = [
     read_only("README", |_, _, out| Ok(out.write_str(settings::README)?))
         .of_all()
         .help("an overview, with the words that tools look for"),
@@ -76,6 +76,9 @@ pub(super) static NODES: [Node; 68] = [
         .of_all()
         .help("all events, as GROUP:EVENT, which set_event accepts"),
     read_only("available_filter_functions", tracer::read_traceable).of_all().help("the functions that can be traced"),
+    read_only("available_filter_functions_addrs", tracer::read_traceable)
+        .of_all()
+        .help("available_filter_functions with the address of each function"),
     read_only("available_tracers", tracer::read_available).help("the tracers; nop records events only"),
     file("buffer_size_kb", ring::read_size, ring::write_size)
         .help("the size of each CPU's ring, X if they differ; written: a number of KiB"),

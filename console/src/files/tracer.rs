@@ -54,8 +54,14 @@ fn named_mut<'a>(settings: &'a mut Settings, parts: &[&str]) -> &'a mut Function
     }
 }
 
-pub(super) fn read_traceable(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
+/// Writes the functions that can be traced. In `available_filter_functions_addrs`, the virtual address of its first
+/// instruction precedes each function.
+pub(super) fn read_traceable(_: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
+    let has_addresses = parts.last() == Some(&"available_filter_functions_addrs");
     for function in tracer::traceable("*") {
+        if has_addresses {
+            write!(out, "{:x} ", function.address)?;
+        }
         write_function(out, function.address as usize)?;
         out.write_str("\n")?;
     }
