@@ -70,6 +70,14 @@ pub(super) fn read_set(session: &Session, _: &[&str], out: &mut dyn Write) -> Re
     Ok(session.events.write_events(true, out)?)
 }
 
+pub(super) fn read_all_filters(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
+    Ok(session.events.write_filters(out)?)
+}
+
+pub(super) fn read_all_triggers(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
+    Ok(session.events.write_all_triggers(out)?)
+}
+
 /// Disables all events.
 pub(super) fn disable_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     session.events.set_enabled(None, None, false)

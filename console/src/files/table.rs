@@ -68,7 +68,7 @@ const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) 
     Node { empty, write: Some(write), ..directory(path) }
 }
 
-pub(super) static NODES: [Node; 69] = [
+pub(super) static NODES: [Node; 71] = [
     read_only("README", |_, _, out| Ok(out.write_str(settings::README)?))
         .of_all()
         .help("an overview, with the words that tools look for"),
@@ -225,6 +225,8 @@ pub(super) static NODES: [Node; 69] = [
     emptied("set_graph_notrace", tracer::read_functions, tracer::clear_functions, tracer::write_functions)
         .of_all()
         .help("function_graph records no calls in these; written as set_ftrace_filter"),
+    read_only("show_event_filters", event::read_all_filters).help("the filters of all events, each after its event"),
+    read_only("show_event_triggers", event::read_all_triggers).help("the triggers of all events, each after its event"),
     file("snapshot", ring::read_snapshot, ring::write_snapshot)
         .help("a copy of the trace; written: 1 takes it, 0 frees it, 2 empties it"),
     file("stack_max_size", tracer::read_stack_size, tracer::write_stack_size)

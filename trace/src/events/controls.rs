@@ -310,6 +310,41 @@ impl<P: RegisteredProbe> Events<P> {
         self.names(None, None).filter(is_shown).try_for_each(|(group, event)| writeln!(out, "{group}:{event}"))
     }
 
+    /// Writes the file `show_event_filters`: the filter of each event that has one, as the event's file `filter` shows
+    /// it. So a refused filter is followed by its error.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`.
+    pub fn write_filters(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        for (name, settings) in self.configured().filter(|(_, settings)| settings.shows_filter()) {
+            write_column(out, name)?;
+            settings.write_filter(out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the file `show_event_triggers`: the triggers of all events that can be enabled, as the events' files
+    /// `trigger` show them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `out`.
+    pub fn write_all_triggers(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        for (name, settings) in self.configured() {
+            for trigger in settings.triggers() {
+                write_column(out, name)?;
+                writeln!(out, "{trigger}")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the events that can be enabled and have settings.
+    fn configured(&self) -> impl Iterator<Item = (Name<'_>, &Settings)> {
+        self.names(None, None).filter_map(move |name| Some((name, self.controls.get(name)?)))
+    }
+
     /// Returns the restriction that applies to all events, with the children that have inherited it.
     ///
     /// # Errors
@@ -423,6 +458,13 @@ impl<P: RegisteredProbe> OtherEvents for Events<P> {
         let event = self.find((GROUP, name)).ok().filter(|event| event.is_synthetic())?;
         Some((event.shared_recorder(), event.format().arguments()))
     }
+}
+
+/// Writes the name of an event in front of one of its settings: the setting begins in column 32, from 0, or after a
+/// blank if the name is longer.
+fn write_column(out: &mut dyn fmt::Write, (group, event): Name<'_>) -> fmt::Result {
+    let width = 31_usize.saturating_sub(group.len() + 1);
+    write!(out, "{group}:{event:<width$} ")
 }
 
 /// Returns the group and the name of an event.

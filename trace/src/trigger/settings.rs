@@ -231,6 +231,12 @@ impl Settings {
         }
     }
 
+    /// Returns whether the file `filter` shows a filter, which may be a refused one.
+    #[must_use]
+    pub fn shows_filter(&self) -> bool {
+        self.filter.is_some() || self.refused_filter.is_some()
+    }
+
     /// Sets the filter; the text `0` removes it.
     ///
     /// # Errors

@@ -130,6 +130,37 @@ fn the_filter_of_a_group_is_that_of_its_events_that_can_have_it() {
     assert_eq!(filters(&events), ["none\n", "none\n", ""]);
 }
 
+/// The names of events fill 32 columns, and a longer name is followed by a blank, as in the main line of Linux.
+#[test]
+fn the_filters_and_triggers_of_all_events_are_listed() {
+    const LONG: &str = "g:a_name_of_thirty_characters_it";
+    let long = LONG.split_once(':').unwrap();
+    let Controlled { mut events } =
+        Controlled::new(&["p:g/one f x=%x0", &format!("p:{}/{} f+4 x=%x0", long.0, long.1), "p:h/two f+8"]);
+    let listed = |events: &Events<Counter>| {
+        let (mut filters, mut triggers) = (String::new(), String::new());
+        events.write_filters(&mut filters).unwrap();
+        events.write_all_triggers(&mut triggers).unwrap();
+        (filters, triggers)
+    };
+    assert_eq!(listed(&events), (String::new(), String::new()));
+    events.set_filter(("g", "one"), "x == 1").unwrap();
+    assert_eq!(events.set_filter(long, "x == 1)"), Err(Errno::NotAllowed));
+    events.set_trigger(("g", "one"), "stacktrace").unwrap();
+    events.set_trigger(("g", "one"), "traceoff:3 if x == 2").unwrap();
+    events.set_trigger(long, "traceon").unwrap();
+    let mut one = String::new();
+    events.settings(("g", "one")).unwrap().write_triggers(&mut one).unwrap();
+    assert_eq!(one.lines().count(), 2, "{one}");
+    let one: String = one.lines().map(|line| format!("g:one                           {line}\n")).collect();
+    let (filters, triggers) = listed(&events);
+    let refused = "x == 1)\n      ^\nparse_error: Too few '('\n\n";
+    assert_eq!(filters, format!("g:one                           x == 1\n{LONG} {refused}"));
+    assert_eq!(triggers, format!("{one}{LONG} traceon:unlimited\n"));
+    events.set_filter(("g", "one"), "0").unwrap();
+    assert_eq!(listed(&events).0, format!("{LONG} {refused}"));
+}
+
 #[test]
 fn the_error_of_a_filter_is_returned_and_shown_as_in_linux() {
     let Controlled { mut events } = Controlled::new(&["p:g/one f x=%x0"]);
