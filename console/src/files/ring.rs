@@ -43,12 +43,15 @@ pub(super) fn read_newest(session: &Session, count: usize, out: &mut dyn Write) 
     Ok(session.events.write_trace(out, count, host::running_cpus(), &tracing::Names, time::clock())?)
 }
 
-pub(super) fn read_snapshot(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    Ok(session.events.write_snapshot(out, host::running_cpus(), &tracing::Names, time::clock())?)
+pub(super) fn read_snapshot(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
+    Ok(session.events.write_snapshot(out, cpu(parts), host::running_cpus(), &tracing::Names, time::clock())?)
 }
 
-pub(super) fn write_snapshot(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    session.events.set_snapshot(number(text)?)
+pub(super) fn write_snapshot(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    match cpu(parts) {
+        Some(cpu) => session.events.set_snapshot_of(cpu, number(text)?),
+        None => session.events.set_snapshot(number(text)?),
+    }
 }
 
 pub(super) fn read_stats(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {

@@ -68,7 +68,7 @@ const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) 
     Node { empty, write: Some(write), ..directory(path) }
 }
 
-pub(super) static NODES: [Node; 71] = [
+pub(super) static NODES: [Node; 72] = [
     read_only("README", |_, _, out| Ok(out.write_str(settings::README)?))
         .of_all()
         .help("an overview, with the words that tools look for"),
@@ -184,6 +184,8 @@ pub(super) static NODES: [Node; 71] = [
     ),
     file("per_cpu/*/buffer_size_kb", ring::read_size, ring::write_size)
         .help("the size of the ring of one CPU; written: a number of KiB"),
+    file("per_cpu/*/snapshot", ring::read_snapshot, ring::write_snapshot)
+        .help("the records of one CPU in the snapshot; written: 2 removes them"),
     read_only("per_cpu/*/stats", ring::read_stats)
         .help("the numbers of records in the ring of one CPU, lost, and read"),
     emptied("per_cpu/*/trace", ring::read_trace, ring::clear_trace, ring::pass_over)

@@ -324,6 +324,6 @@ impl Controlled {
 
 fn snapshot(events: &Events<Counter>) -> String {
     let mut text = String::new();
-    events.write_snapshot(&mut text, 2, &Names, Clock { frequency: 1_000_000, origin: 0 }).unwrap();
+    events.write_snapshot(&mut text, None, 2, &Names, Clock { frequency: 1_000_000, origin: 0 }).unwrap();
     text
 }

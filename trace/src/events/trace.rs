@@ -36,13 +36,25 @@ pub(super) struct SnapshotFile {
     pub(super) snapshot: Snapshot,
 }
 
-/// The text of the file `snapshot` if it has no records.
+/// The text of the file `snapshot` if there are no records.
 const SNAPSHOT_HELP: &str = "\
 # Snapshot commands:
 # echo 0 > snapshot : Clears and frees snapshot buffer
 # echo 1 > snapshot : Allocates snapshot buffer, if not already allocated.
 #                      Takes a snapshot of the main buffer.
 # echo 2 > snapshot : Clears snapshot buffer (but does not allocate or free)
+#                      (Doesn't have to be '2' works with any number that
+#                       is not a '0' or '1')
+";
+
+/// The text of the file `per_cpu/cpuN/snapshot` if there are no records. It is that of a Linux kernel that takes
+/// snapshots of all CPUs only.
+const SNAPSHOT_HELP_OF_CPU: &str = "\
+# Snapshot commands:
+# echo 0 > snapshot : Invalid for per_cpu snapshot file.
+# echo 1 > snapshot : Not supported with this kernel.
+#                     Must use main snapshot file to allocate.
+# echo 2 > snapshot : Clears this cpu's snapshot buffer (but does not allocate)
 #                      (Doesn't have to be '2' works with any number that
 #                       is not a '0' or '1')
 ";
@@ -101,7 +113,26 @@ impl<P: RegisteredProbe> Events<P> {
         Ok(())
     }
 
-    /// Writes the file `snapshot`, for a machine with `cpus` CPUs.
+    /// Acts on a number that is written to `per_cpu/cpuN/snapshot` of `cpu`: any number from 2 on removes the records
+    /// of the CPU from the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Fails for 0 and 1, or if an action of a histogram takes snapshots.
+    pub fn set_snapshot_of(&mut self, cpu: usize, number: u64) -> Result<(), Errno> {
+        if self.has_conditional_snapshot() {
+            return Err(Errno::Busy);
+        }
+        if number < 2 {
+            return Err(Errno::Invalid);
+        }
+        self.keep_parted();
+        self.snapshot_file.get_mut().snapshot.clear_of(cpu);
+        self.drop_formats();
+        Ok(())
+    }
+
+    /// Writes the file `snapshot`, or `per_cpu/cpuN/snapshot` of `cpu`, for a machine with `cpus` CPUs.
     ///
     /// # Errors
     ///
@@ -109,20 +140,29 @@ impl<P: RegisteredProbe> Events<P> {
     pub fn write_snapshot(
         &self,
         out: &mut dyn Write,
+        cpu: Option<usize>,
         cpus: usize,
         symbols: &dyn Symbols,
         clock: Clock,
     ) -> Result<(), ShowError> {
         self.keep_snapshot(false)?;
         let SnapshotFile { is_allocated, snapshot } = &*self.snapshot_file.lock();
-        if snapshot.present() == 0 {
+        let (present, written) = match cpu {
+            Some(cpu) => {
+                let stats = snapshot.stats().nth(cpu).unwrap_or_default();
+                (stats.entries, stats.written())
+            }
+            None => (snapshot.present(), snapshot.written()),
+        };
+        if present == 0 {
             let state = if *is_allocated { "allocated" } else { "freed" };
             let tracer = self.options.tracer.name();
             write!(out, "# tracer: {tracer}\n#\n#\n# * Snapshot is {state} *\n#\n")?;
-            return Ok(out.write_str(SNAPSHOT_HELP)?);
+            return Ok(out.write_str(if cpu.is_some() { SNAPSHOT_HELP_OF_CPU } else { SNAPSHOT_HELP })?);
         }
-        self.write_header(out, snapshot.present(), snapshot.written(), cpus)?;
-        self.write_records(out, snapshot, true, &|_, _| true, symbols, clock)
+        self.write_header(out, present, written, cpus)?;
+        let is_of_all = cpu.is_none();
+        self.write_records(out, snapshot, is_of_all, &|_, record| is_of_all || cpu == Some(record.cpu), symbols, clock)
     }
 
     /// Empties the ring of `cpu`.

@@ -318,6 +318,13 @@ impl Snapshot {
         }))
     }
 
+    /// Removes the records of `cpu`, and its counts.
+    pub(crate) fn clear_of(&mut self, cpu: usize) {
+        if let Some(copied) = self.cpus.get_mut(cpu) {
+            *copied = Copied { first: copied.next, next: copied.next, ..Copied::default() };
+        }
+    }
+
     /// Returns the counts of each CPU's records since its ring was cleared.
     pub fn counts(&self) -> impl Iterator<Item = Counts> {
         self.cpus.iter().map(|copied| copied.counts)

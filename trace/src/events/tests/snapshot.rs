@@ -1,6 +1,7 @@
 //! Snapshots of the rings.
 
 use super::*;
+use crate::errno::Errno;
 use alloc::borrow::ToOwned;
 
 /// Returns the times of the records in `text`, in microseconds.
@@ -33,6 +34,36 @@ fn a_snapshot_is_what_was_in_the_rings() {
     assert!(snapshot(&events).contains("is allocated") && events.removed.is_empty());
     events.set_snapshot(0).unwrap();
     assert!(snapshot(&events).contains("is freed"));
+}
+
+#[test]
+fn the_snapshot_of_one_cpu_is_read_and_emptied_by_itself() {
+    let mut events = events();
+    define(&mut events, "p:one f").unwrap();
+    let of_cpu = |events: &Events<Counter>, cpu: usize| {
+        let mut text = String::new();
+        events.write_snapshot(&mut text, Some(cpu), 2, &Names, Clock { frequency: 1_000_000, origin: 0 }).unwrap();
+        text
+    };
+    assert!(of_cpu(&events, 0).contains("is freed"));
+    // Every hit is on CPU 0.
+    (1..=3).for_each(|time| hit(0x1000, time));
+    events.set_snapshot(1).unwrap();
+    let shown = of_cpu(&events, 0);
+    assert_eq!(times(&shown), [1, 2, 3]);
+    assert!(shown.contains("# entries-in-buffer/entries-written: 3/3   #P:2\n"), "{shown}");
+    let empty = of_cpu(&events, 1);
+    let begin =
+        "# tracer: nop\n#\n#\n# * Snapshot is allocated *\n#\n# Snapshot commands:\n# echo 0 > snapshot : Invalid";
+    assert!(empty.starts_with(begin), "{empty}");
+    for number in [0, 1] {
+        assert_eq!(events.set_snapshot_of(0, number), Err(Errno::Invalid));
+    }
+    events.set_snapshot_of(1, 2).unwrap();
+    events.set_snapshot_of(2, 2).unwrap();
+    assert_eq!(times(&snapshot(&events)), [1, 2, 3]);
+    events.set_snapshot_of(0, 9).unwrap();
+    assert!(snapshot(&events).contains("is allocated") && of_cpu(&events, 0) == empty);
 }
 
 /// A tracer clears the rings, but not the snapshot.

@@ -215,6 +215,7 @@ fn only_one_action_takes_snapshots() {
     assert_eq!(pair.trigger("second", "hist:keys=x:w=y:onmax($w).snapshot()"), Err(Errno::Busy));
     for number in 0..3 {
         assert_eq!(pair.events.set_snapshot(number), Err(Errno::Busy));
+        assert_eq!(pair.events.set_snapshot_of(0, number), Err(Errno::Busy));
     }
     pair.trigger("first", "!hist:keys=x:v=y:onmax($v).snapshot()").unwrap();
     pair.events.set_snapshot(1).unwrap();
