@@ -3,6 +3,7 @@
 use core::fmt::Write;
 
 use aarch64_kprobes::probe::{self, Mode, ProbeInfo, ProbeKind};
+use kprobes_symbols::Symbol;
 use kprobes_trace::definition::{self, Command, Family, Problem, Removal};
 use kprobes_trace::errno::Errno;
 use kprobes_trace::filter::FILTER_LOG;
@@ -87,22 +88,29 @@ pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -
 }
 
 pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
-    for ProbeInfo { address, kind, mode, enabled, .. } in probe::list().map_err(Errno::from)? {
-        let kind = match kind {
-            ProbeKind::Kprobe => "k",
-            ProbeKind::Kretprobe => "r",
-        };
-        write!(out, "{address:016x}  {kind}  ")?;
-        match symbol::lookup(address) {
-            Some(function) => write!(out, "{}+{:#x}", function.name, address as u64 - function.address)?,
-            None => write!(out, "{address:#x}")?,
-        }
-        let disabled = if enabled { "" } else { "[DISABLED]" };
-        let optimized =
-            if matches!(mode, Some(Mode::Optimized | Mode::Lean | Mode::Compiled)) { "[OPTIMIZED]" } else { "" };
-        writeln!(out, "    {disabled}{optimized}")?;
+    for probe in probe::list().map_err(Errno::from)? {
+        write_row(out, &probe, symbol::lookup(probe.address))?;
     }
     Ok(())
+}
+
+/// Writes the row of a probe, whose address is in `function`, if a function contains it. As in Linux, there is room for
+/// the name of the function's module.
+fn write_row(out: &mut dyn Write, probe: &ProbeInfo, function: Option<Symbol<'_>>) -> core::fmt::Result {
+    let &ProbeInfo { address, kind, mode, enabled, .. } = probe;
+    let kind = match kind {
+        ProbeKind::Kprobe => "k",
+        ProbeKind::Kretprobe => "r",
+    };
+    write!(out, "{address:016x}  {kind}  ")?;
+    match function {
+        Some(function) => write!(out, "{}+{:#x}    ", function.name, address as u64 - function.address)?,
+        None => write!(out, "{address:#x} ")?,
+    }
+    let disabled = if enabled { "" } else { "[DISABLED]" };
+    let optimized =
+        if matches!(mode, Some(Mode::Optimized | Mode::Lean | Mode::Compiled)) { "[OPTIMIZED]" } else { "" };
+    writeln!(out, "{disabled}{optimized}")
 }
 
 pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
@@ -129,4 +137,34 @@ pub(super) fn write_may_be_armed(session: &mut Session, _: &[&str], text: &str) 
         // This fails only for lack of memory, and there was memory for this setting before.
         let _ = session.events.set_may_be_armed(before);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+
+    #[test]
+    fn the_state_of_a_probe_follows_its_place_as_in_linux() {
+        let row = |probe: &ProbeInfo, function: Option<Symbol<'_>>| {
+            let mut text = String::new();
+            write_row(&mut text, probe, function).unwrap();
+            text
+        };
+        let function = Symbol { name: "f", address: 0x1000, size: 0x10 };
+        let kprobe = ProbeInfo {
+            address: 0x1004,
+            kind: ProbeKind::Kprobe,
+            mode: Some(Mode::Optimized),
+            fallback: None,
+            enabled: true,
+            hits: 0,
+            missed: 0,
+            data: 0,
+        };
+        assert_eq!(row(&kprobe, Some(function)), "0000000000001004  k  f+0x4    [OPTIMIZED]\n");
+        assert_eq!(row(&kprobe, None), "0000000000001004  k  0x1004 [OPTIMIZED]\n");
+        let kretprobe = ProbeInfo { kind: ProbeKind::Kretprobe, mode: None, enabled: false, ..kprobe };
+        assert_eq!(row(&kretprobe, Some(function)), "0000000000001004  r  f+0x4    [DISABLED]\n");
+    }
 }
