@@ -156,17 +156,24 @@ pub(super) fn read_enabled(session: &Session, _: &[&str], out: &mut dyn Write) -
     for users in users.chunk_by(|(one, _), (other, _)| one == other) {
         let Some(&(address, _)) = users.first() else { continue };
         write_function(out, address)?;
-        write!(out, " ({})", users.len())?;
-        let missed: u64 = users.iter().map(|(_, missed)| missed).sum();
-        if missed > 0 {
-            write!(out, "\tmissed: {missed}")?;
-        }
-        out.write_str("\n")?;
+        write_users(out, users.len(), users.iter().map(|(_, missed)| missed).sum())?;
     }
     match session.tracing.lost {
         0 => Ok(()),
         lost => Ok(writeln!(out, "# lost by earlier probes: {lost}")?),
     }
+}
+
+/// Writes what follows a function in `enabled_functions`: the number of its users, a blank for each column that Linux
+/// has for flags, and the number of calls and returns that were missed, if it is not 0.
+fn write_users(out: &mut dyn Write, users: usize, missed: u64) -> core::fmt::Result {
+    // The flags are those of ftrace's own ways to call a tracer: R, I, D, O and M.
+    const NO_FLAGS: &str = "           ";
+    write!(out, " ({users}){NO_FLAGS}")?;
+    if missed > 0 {
+        write!(out, "\tmissed: {missed}")?;
+    }
+    out.write_str("\n")
 }
 
 pub(super) fn read_profiling(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), ReadError> {
@@ -227,4 +234,19 @@ pub(super) fn clear_stack_filter(session: &mut Session, _: &[&str]) -> Result<()
         *filter = Functions::default();
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+
+    /// Linux 6.12 writes eleven characters for five flags.
+    #[test]
+    fn blanks_stand_for_the_flags_of_an_enabled_function() {
+        let mut text = String::new();
+        write_users(&mut text, 2, 0).unwrap();
+        write_users(&mut text, 1, 3).unwrap();
+        assert_eq!(text, " (2)           \n (1)           \tmissed: 3\n");
+    }
 }
