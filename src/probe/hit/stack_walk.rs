@@ -14,25 +14,11 @@ const RECORD_SIZE: u64 = 16;
 /// The addresses on the stack of the task that runs on this CPU, from the innermost outwards. Handlers may use it.
 #[derive(Clone, Copy, Debug)]
 pub struct StackWalk {
-    next: Next,
-    /// The virtual address at which the walk was started.
     address: u64,
-    /// The values of x30 and sp, if the first return address is the one in x30.
+    /// The values of x30 and sp, while the next return address is the one in x30.
     link: Option<(u64, u64)>,
     /// The virtual address of the next frame record; 0 at the end.
     record: u64,
-}
-
-/// What the next step returns. As wide as a word, like the other fields, so that a walk is moved word by word.
-#[derive(Clone, Copy, Debug)]
-#[repr(u64)]
-enum Next {
-    /// The address at which the walk was started.
-    First,
-    /// The return address in x30.
-    Link,
-    /// The return address in a frame record.
-    Recorded,
 }
 
 impl StackWalk {
@@ -46,23 +32,14 @@ impl StackWalk {
     #[inline]
     #[must_use]
     pub const unsafe fn new(address: u64, frame_pointer: u64, link: Option<(u64, u64)>) -> Self {
-        Self { next: Next::First, address, link, record: frame_pointer }
+        Self { address, link, record: frame_pointer }
     }
 
-    /// Leaves out the address at which the walk was started, if no step has returned it yet.
+    /// Returns the first address: the one at which the walk was started.
     #[inline]
     #[must_use]
-    pub const fn callers(self) -> Self {
-        match self.next {
-            Next::First => Self { next: self.first_return(), ..self },
-            Next::Link | Next::Recorded => self,
-        }
-    }
-
-    /// Returns where the first return address is.
-    #[inline(always)]
-    const fn first_return(&self) -> Next {
-        if self.link.is_some() { Next::Link } else { Next::Recorded }
+    pub const fn first(&self) -> u64 {
+        self.address
     }
 
     /// Returns the virtual address after the frame record that [`step`](Self::step) will read; `None` if it will read
@@ -70,27 +47,17 @@ impl StackWalk {
     #[inline]
     #[must_use]
     pub fn floor(&self) -> Option<u64> {
-        let has_record = matches!(self.next, Next::Recorded) && self.record != 0;
-        has_record.then_some(self.record.wrapping_add(RECORD_SIZE))
+        (self.link.is_none() && self.record != 0).then_some(self.record.wrapping_add(RECORD_SIZE))
     }
 
-    /// Returns the next address: first the one at which the walk was started, then return addresses. `None` at the end
-    /// of the stack.
+    /// Returns the next return address; `None` at the end of the stack.
     #[inline]
     #[must_use = "each address is returned once"]
     pub fn step(&mut self) -> Option<u64> {
-        match self.next {
-            Next::First => {
-                self.next = self.first_return();
-                return Some(self.address);
-            }
-            Next::Link => {
-                self.next = Next::Recorded;
-                let (link, stack_pointer) = self.link?;
-                // SAFETY: the address was in x30, with this stack pointer (# Safety of `new`).
-                return Some(unsafe { without_probes(link, stack_pointer) });
-            }
-            Next::Recorded => {}
+        if let Some((link, stack_pointer)) = self.link {
+            self.link = None;
+            // SAFETY: the address was in x30, with this stack pointer (# Safety of `new`).
+            return Some(unsafe { without_probes(link, stack_pointer) });
         }
         let record = self.record;
         if record == 0 || !record.is_multiple_of(RECORD_SIZE) {
@@ -129,7 +96,9 @@ mod tests {
     fn walk(record: u64, link: Option<(u64, u64)>) -> Vec<u64> {
         // SAFETY: the stack belongs to the test, and no function that is on it returns.
         let mut walk = unsafe { StackWalk::new(0x1000, record, link) };
-        core::iter::from_fn(|| walk.step()).take(10).collect()
+        let mut addresses = Vec::from([walk.first()]);
+        addresses.extend(core::iter::from_fn(|| walk.step()).take(9));
+        addresses
     }
 
     #[repr(align(16))]
@@ -171,10 +140,8 @@ mod tests {
         let first = stack.address(0);
         // SAFETY: the stack belongs to the test, and no function that is on it returns.
         let mut walk = unsafe { StackWalk::new(0x1000, first, Some((0x1804, first))) };
-        assert_eq!(walk.floor(), None);
-        assert_eq!((walk.step(), walk.floor()), (Some(0x1000), None), "the return address is in x30");
-        assert_eq!(walk.callers().step(), Some(0x1804));
+        assert_eq!(walk.floor(), None, "the return address is in x30");
         assert_eq!((walk.step(), walk.floor()), (Some(0x1804), Some(first + 16)));
-        assert_eq!((walk.callers().step(), walk.step()), (None, None), "no address is returned twice");
+        assert_eq!(walk.step(), None);
     }
 }

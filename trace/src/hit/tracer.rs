@@ -203,10 +203,13 @@ pub(crate) extern "C" fn stack_entered(call: &CallArguments) {
     let address = call.address() as u64;
     let state = HitState { registers, context: &context, address, faults: 0, is_caller_in_x30: true };
     let mut walk = state.walk(true);
+    let mut next = Some((walk.first(), depth));
     deepest.note(depth, || {
-        // The stacks of the function and of its caller end at the stack pointer that the function was called with. The
-        // stack of an outer function ends above the frame record of the function that it has called.
+        let frame = next?;
+        // The stack of the caller ends at the stack pointer that the function was called with. The stack of an outer
+        // function ends above the frame record of the function that it has called.
         let floor = walk.floor().map_or(depth, |floor| (stack.end as u64).saturating_sub(floor));
-        walk.step().map(|address| (address, floor))
+        next = walk.step().map(|address| (address, floor));
+        Some(frame)
     });
 }

@@ -190,7 +190,7 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
         }
         let return_address = match self.return_address {
             Some(address) => address,
-            None => self.walk().callers().step().unwrap_or(0),
+            None => self.walk().step().unwrap_or(0),
         };
         return_address.saturating_sub(4)
     }
@@ -241,11 +241,13 @@ impl<R: Registers> Machine for ClauseHit<'_, R> {
 
     fn stack(&self, frames: &[AtomicU64]) -> usize {
         let mut walk = self.walk();
+        let mut address = Some(walk.first());
         let mut count = 0;
         for place in frames {
-            let Some(address) = walk.step() else { break };
-            place.store(address, Ordering::Relaxed);
+            let Some(found) = address else { break };
+            place.store(found, Ordering::Relaxed);
             count += 1;
+            address = walk.step();
         }
         count
     }

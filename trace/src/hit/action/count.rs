@@ -270,11 +270,10 @@ pub(super) fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u
 #[inline(always)]
 pub(super) fn write_stack(words: &[AtomicU64], plan: &Plan, state: &HitState<'_>) {
     let mut walk = plan.walk(state);
-    let mut has_more = true;
+    let mut address = Some(walk.first());
     for word in words {
-        let address = if has_more { walk.step() } else { None };
-        has_more = address.is_some();
         word.store(address.unwrap_or(0), Relaxed);
+        address = address.and_then(|_| walk.step());
     }
 }
 

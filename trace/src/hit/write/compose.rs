@@ -113,13 +113,13 @@ impl Draft<'_> {
     fn stack(&mut self, common: u64, mut walk: StackWalk) {
         const FIRST: usize = STACK_HEADER / 8;
         let mut depth = 0;
-        while depth < STACK_MAX
-            && let Some(address) = walk.step()
-        {
+        let mut next = Some(walk.first());
+        while let Some(address) = next.filter(|_| depth < STACK_MAX) {
             if let Some(word) = self.words.get_mut(FIRST + depth) {
                 *word = address;
             }
             depth += 1;
+            next = walk.step();
         }
         let [first, second, ..] = &mut *self.words;
         *first = common & !0xffff | u64::from(STACK_EVENT);
