@@ -44,16 +44,18 @@ impl Clause<'_, '_> {
         self.give(of, |to| Op::Compute { to, how, left, right }, span)
     }
 
-    /// Adds ops that put a value at `to`, which has room for the type `of`. A shorter string is padded with zeros.
+    /// Adds ops that put a value at `to`, which has room for the type `of`. A shorter string is padded with zeros. The
+    /// parts of a record are put in the order that they have in `of`.
     pub fn place(&mut self, value: Value, to: Word, of: Type, span: Span) -> Result<(), Error> {
-        if let (Type::Tuple { .. }, Type::Tuple { shape, .. }) = (value.of, of)
+        if let (Type::Tuple { shape: has, .. }, Type::Tuple { shape, .. }) = (value.of, of)
             && value.of != of
         {
             let mut to = to;
             for (number, part) in
                 fallible::collect(self.checker.shapes.parts(shape).iter().copied())?.into_iter().enumerate()
             {
-                let from = self.part(value, number as u64, span)?;
+                let source = self.checker.shapes.source(shape, number, has).unwrap_or(number);
+                let from = self.part(value, source as u64, span)?;
                 self.place(from, to, part, span)?;
                 to = Word(to.0.saturating_add(part.words()));
             }

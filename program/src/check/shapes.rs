@@ -76,8 +76,19 @@ impl Shapes {
         self.0.get(usize::from(shape)).map_or(&[], |shape| shape.names.as_slice())
     }
 
+    /// Returns the index of the part of the type `from` that becomes part `number` of the type `to`. In records it has
+    /// the same name, `None` if no part has; in tuples it is at the same place.
+    // Not inlined, so that the stack frame of each recursion of `Clause::place` stays small.
+    #[inline(never)]
+    pub fn source(&self, to: u8, number: usize, from: u8) -> Option<usize> {
+        match self.names(to).get(number) {
+            Some(name) => self.names(from).iter().position(|other| other == name),
+            None => Some(number),
+        }
+    }
+
     /// Returns the type that holds values of both types, for two uses of a map or a variable; `None` if no type does.
-    /// It is nested as deeply as both.
+    /// It is nested as deeply as both. A record has the order of its parts in `one`.
     pub fn merge(&mut self, one: Type, other: Type) -> Result<Option<Type>, OutOfMemory> {
         use Type::{Bytes, Integer, Pointer, Text, Tuple};
         Ok(match (one, other) {
@@ -88,12 +99,18 @@ impl Shapes {
             (Tuple { shape, .. }, Tuple { shape: another, .. }) => {
                 let (ones, others) = (self.parts(shape), self.parts(another));
                 let bytes = self.element_bytes(shape);
-                let is_alike = self.names(shape) == self.names(another) && bytes == self.element_bytes(another);
+                let is_record = |shape| !self.names(shape).is_empty();
+                let is_alike = is_record(shape) == is_record(another) && bytes == self.element_bytes(another);
                 if ones.len() != others.len() || !is_alike {
                     return Ok(None);
                 }
+                let mut pairs = Vec::new();
+                for (number, &one) in ones.iter().enumerate() {
+                    let other = self.source(shape, number, another).and_then(|from| others.get(from));
+                    let Some(&other) = other else { return Ok(None) };
+                    fallible::push(&mut pairs, (one, other))?;
+                }
                 let names = fallible::collect_results(self.names(shape).iter().map(|name| fallible::copy(name)))?;
-                let pairs = fallible::collect(ones.iter().copied().zip(others.iter().copied()))?;
                 let mut merged = Vec::new();
                 for (one, other) in pairs {
                     let Some(part) = self.merge(one, other)? else { return Ok(None) };

@@ -199,7 +199,7 @@ fn a_choice_has_room_for_either_value() {
     for body in tried([
         "print(arg0 ? (1, \"a\") : (1, 2));",
         "print(arg0 ? (1, \"a\") : (1, \"a\", 2));",
-        "print(arg0 ? (a=1, b=2) : (b=1, a=2));",
+        "print(arg0 ? (a=1, b=2) : (a=1, c=2));",
         "print(1 ? (1, \"a\") : (1, 2));",
     ]) {
         let reason = refused(&format!("kprobe:f {{ {body} }}"));
@@ -286,6 +286,21 @@ fn records_are_tuples_whose_parts_have_names() {
         ),
         ("print({ (k=7) }.k);", "7\n"),
         ("$r = (a=1, b=2); $s = (a=3, b=4); print((arg0 ? $r : $s).a); print((arg0 ? $r : $s).b + 1);", "1\n3\n"),
+        // The parts may come in another order. The first one stays.
+        (
+            "$a = (color=\"green\", size=2); $b = (size=arg0, color=\"red\"); $a = $b; print($a); print($b);",
+            "{ .color = red, .size = 3 }\n{ .size = 3, .color = red }\n",
+        ),
+        (
+            "@r[(a=1, b=2)] = (c=1, d=(e=2, f=\"in\")); @r[(b=2, a=1)] = (d=(f=\"longer than 7\", e=4), c=3);",
+            "@r[{ .a = 1, .b = 2 }]: { .c = 3, .d = { .e = 4, .f = longer than 7 } }\n",
+        ),
+        ("let $r; $r = (a=1, b=\"one\"); $r = (b=\"much longer\", a=2); print(($r.0, $r.b));", "(2, much longer)\n"),
+        ("print(((a=1, b=\"x\") == (b=\"x\", a=1), (a=1, b=2) == (b=1, a=2)));", "(1, 0)\n"),
+        (
+            "print(arg0 ? (a=4, b=5) : (b=6, a=7)); print(arg0 == 4 ? (a=4, b=5) : (b=6, a=7));",
+            "{ .a = 4, .b = 5 }\n{ .a = 7, .b = 6 }\n",
+        ),
         ("print((string=\"a\", long=2));", "{ .string = a, .long = 2 }\n"),
         (
             "$r = (u8=1, typeof=(int32=2)); print($r); print($r.typeof.int32 + (u8)$r.u8);",
@@ -298,6 +313,8 @@ fn records_are_tuples_whose_parts_have_names() {
         ("$a = (x=1, x=2);", "the parts of a record have different names"),
         ("$a = (x=1, y=2); print($a.z);", "the record has no part of this name"),
         ("$a = (x=1); $a = (y=1);", "of another type"),
+        ("$a = (x=1, y=2); $a = (3, 4);", "of another type"),
+        ("$a = (3, 4); $a = (x=1, y=2);", "of another type"),
         ("$a = 1; print($a.z);", "bpftrace's `.` is not supported"),
         ("print((arg0 ? 1 : 2).z);", "bpftrace's `.` is not supported"),
         ("$a = (x=1, y);", "a `=` is expected here"),
