@@ -409,6 +409,8 @@ problems! {
     FieldTwice = "the parts of a record have different names";
     /// A name that a record does not have.
     NoPart = "the record has no part of this name";
+    /// A part of `()`.
+    EmptyTuple = "the empty tuple has no parts";
     /// Something other than the mode of a stack.
     StackMode = "a stack is shown as bpftrace, perf or raw, as in kstack(perf, 3)";
     /// `config` after a clause, a macro or the declaration of a map.

@@ -109,7 +109,7 @@ impl Clause<'_, '_> {
             return Err(span.error(Problem::Type { wanted: Noun::Tuple, found: tuple.of.into() }));
         };
         let parts = self.checker.shapes.parts(shape);
-        let most = (parts.len() as u64).saturating_sub(1);
+        let most = (parts.len() as u64).checked_sub(1).ok_or(span.error(Problem::EmptyTuple))?;
         let found = usize::try_from(number).ok().and_then(|number| Some((parts.get(..number)?, *parts.get(number)?)));
         let (before, of) = found.ok_or(span.error(Problem::Range { least: 0, most }))?;
         let distance = before.iter().map(|part| part.words()).sum::<u8>();
@@ -125,6 +125,9 @@ impl Clause<'_, '_> {
     pub fn build(&mut self, values: &[(Value, Span)], names: Vec<String>, span: Span) -> Result<Value, Error> {
         let types = fallible::collect(values.iter().map(|(value, _)| value.of))?;
         let of = self.checker.shapes.record(types, names, span)?;
+        if values.is_empty() {
+            return self.give(of, |to| Op::Set { to, from: Operand::Constant(0) }, span);
+        }
         let first = self.row(values.iter().map(|&(value, at)| (value, value.of, at)), of.words(), span)?;
         Ok(Value { at: Operand::Word(first), of })
     }

@@ -98,12 +98,13 @@ impl Clause<'_, '_> {
         let mut parts = Vec::new();
         for key in keys {
             let value = self.shown(key)?;
-            // A tuple that is the only part is expanded: its parts become the parts of the key. An array or a record is
-            // one part.
+            // A tuple that is the only part is expanded: its parts become the parts of the key. An array, a record and
+            // the empty tuple are one part.
             let shapes = &self.checker.shapes;
-            let is_tuple = |shape| shapes.element_bytes(shape) == 0 && shapes.names(shape).is_empty();
+            let has_places = |shape| shapes.element_bytes(shape) == 0 && shapes.names(shape).is_empty();
+            let is_expanded = |shape| has_places(shape) && !shapes.parts(shape).is_empty();
             match (value.of, value.at) {
-                (Type::Tuple { shape, .. }, Operand::Word(first)) if keys.len() == 1 && is_tuple(shape) => {
+                (Type::Tuple { shape, .. }, Operand::Word(first)) if keys.len() == 1 && is_expanded(shape) => {
                     let mut at = first;
                     for &of in shapes.parts(shape) {
                         fallible::push(&mut parts, (Value { at: Operand::Word(at), of }, key.span))?;

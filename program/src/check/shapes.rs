@@ -46,9 +46,13 @@ impl Shapes {
         parts.iter().map(depth).max().unwrap_or(0).saturating_add(1)
     }
 
-    /// Returns the type with this shape; `None` if it has too many words, or if there are too many types.
+    /// Returns the type with this shape; `None` if it has too many words, or if there are too many types. The empty
+    /// tuple has one word, which is 0: a value without words could be no key, and no value of a map.
     fn number(&mut self, parts: Vec<Type>, names: Vec<String>, element_bytes: u8) -> Result<Option<Type>, OutOfMemory> {
-        let words = parts.iter().map(|part| usize::from(part.words())).sum::<usize>();
+        let words = match parts.as_slice() {
+            [] => 1,
+            parts => parts.iter().map(|part| usize::from(part.words())).sum::<usize>(),
+        };
         let depth = self.depth_of(&parts);
         let shape = Shape { parts, names, element_bytes, depth };
         let known = self.0.iter().position(|other| *other == shape);

@@ -194,9 +194,12 @@ impl Parser<'_> {
         if is_record {
             return self.record(start);
         }
+        if self.token == Token::Sign(")") {
+            return self.tuple(None, start);
+        }
         let value = self.value()?;
         if self.accept(",")? {
-            return self.tuple(value, start);
+            return self.tuple(Some(value), start);
         }
         self.expect(")")?;
         Ok(Expression { span: start.to(self.last), ..value })
@@ -208,10 +211,10 @@ impl Parser<'_> {
         Ok(matches!(ahead.token()?.0, Token::Word(_)) && ahead.next_sign()? == Some("="))
     }
 
-    /// Parses the rest of a tuple after its first part.
+    /// Parses the rest of a tuple after its first part, or of the empty tuple after its parenthesis.
     #[inline(never)]
-    fn tuple(&mut self, first: Expression, start: Span) -> Result<Expression, Error> {
-        let mut parts = fallible::collect([first])?;
+    fn tuple(&mut self, first: Option<Expression>, start: Span) -> Result<Expression, Error> {
+        let mut parts = fallible::collect(first)?;
         while !self.accept(")")? {
             fallible::push(&mut parts, self.value()?)?;
             if !self.accept(",")? {

@@ -80,6 +80,7 @@ fn every_error_is_shown() {
         CastSize { has: 8, wants: 4 },
         FieldTwice,
         NoPart,
+        EmptyTuple,
         StackMode,
         LateConfig,
         MapDeclaration,

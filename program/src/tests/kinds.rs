@@ -150,6 +150,9 @@ fn tuples_are_values_keys_and_parts() {
     assert_values(&[
         ("(1, 2)", "(1, 2)"),
         ("(1, \"a\", (func, comm))", "(1, a, (blk::submit, worker))"),
+        ("()", "()"),
+        ("((), (arg0, ()), ((),))", "((), (10, ()), ((),))"),
+        ("(() == (), (arg0, ()) != (10, ()))", "(1, 0)"),
         ("(1, (2, 3)).1.0", "2"),
         ("(1, \"a\").1", "a"),
         ("(1, \"a\") == (1, \"a\")", "1"),
@@ -162,6 +165,8 @@ fn tuples_are_values_keys_and_parts() {
         delete(@x, (1, 2)); delete(@x[$k]); @x[7, 8] = 1;";
     assert_tried!(once(body, &[]), "@x[1, 2]: 4\n1\n@x[7, 8]: 1\n");
     assert_tried!(once("@n[1, (2, \"a\")] = count();", &[]), "@n[1, (2, a)]: 1\n");
+    let empty = "let $e; $e = (); @a = $e; @b[()]++; @b[@a]++; @c[(), 1] = (3, ()); @c[@c[$e, 1].1, 2] = (4, @a);";
+    assert_tried!(once(empty, &[]), "@a: ()\n@b[()]: 2\n@c[(), 1]: (3, ())\n@c[(), 2]: (4, ())\n");
     // The longest string that is assigned to a map or a declared variable determines the type.
     assert_tried!(
         once("@t = (1, \"a\"); @t = (2, \"much longer\"); print(@t.1);", &[]),
@@ -216,6 +221,7 @@ fn a_choice_has_room_for_either_value() {
 fn tuples_are_refused_where_they_are_wrong() {
     for (body, marks, sentence) in tried([
         ("print((1, 2).2);", "      ^^^^^^^^", "this has to be from 0 to 1"),
+        ("print(().0);", "      ^^^^", "the empty tuple has no parts"),
         ("print(5.0);", "      ^^^", "numbers are integers, in bpftrace, too: there is no floating-point arithmetic"),
         ("print((1, 2) + 1);", "      ^^^^^^", "this is a tuple, but an integer is expected"),
         ("print((1, 2) == (1, 2, 3));", "      ^^^^^^^^^^^^^^^^^^^", "a tuple and a tuple cannot be combined"),
