@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::DEPTH_MAX;
 use super::parser::Parser;
-use super::token::Token;
+use super::token::{TEXT_MAX, Token};
 use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, Target, TypeForm, TypeName, Unary};
 use crate::builtins;
 use crate::error::{Error, Problem, Span};
@@ -69,7 +69,21 @@ impl Parser<'_> {
     fn operation(&mut self, operator: Operator, left: Expression) -> Result<Expression, Error> {
         self.advance()?;
         let right = self.deeper(|parser| parser.binary(operator.strength() + 1))?;
+        self.joined(operator, left, right)
+    }
+
+    /// Creates the node of a binary operation. Two strings that are added are one string.
+    #[inline(never)]
+    fn joined(&self, operator: Operator, left: Expression, right: Expression) -> Result<Expression, Error> {
         let start = left.span;
+        if let (Operator::Add, ExpressionForm::Text(first), ExpressionForm::Text(second)) =
+            (operator, &*left.form, &*right.form)
+        {
+            if first.len() + second.len() > TEXT_MAX {
+                return Err(start.to(self.last).error(Problem::LongText { most: TEXT_MAX }));
+            }
+            return self.node(ExpressionForm::Text(fallible::format(format_args!("{first}{second}"))?), start);
+        }
         self.node(ExpressionForm::Binary { operator, left, right }, start)
     }
 

@@ -69,6 +69,9 @@ fn operators_bind_as_in_c() {
         ("(a,)", "(a,)"),
         ("( )", "()"),
         ("((),)", "((),)"),
+        (r#""a"+"b"+("c"+"d")"#, r#""abcd""#),
+        (r#"x+"a"+"b""#, r#"x + "a" + "b""#),
+        (r#""a"-"b"*2"#, r#""a" - "b" * 2"#),
         ("(a, b,)", "(a, b)"),
         ("@x[1,comm][2]", "@x[1, comm][2]"),
         ("((u8*)p)[1]", "((u8 *)p)[1]"),
@@ -337,6 +340,8 @@ fn statements_are_refused_where_they_are_wrong() {
     refuses("BEGIN { /* }", "        ^^", Problem::OpenComment);
     let long = format!("BEGIN {{ print(\"{}\"); }}", "x".repeat(256));
     refuses(&long, &format!("              {}", "^".repeat(258)), Problem::LongText { most: 255 });
+    let joined = format!("BEGIN {{ print(\"{}\" + \"{}\"); }}", "x".repeat(200), "y".repeat(56));
+    refuses(&joined, &format!("              {}", "^".repeat(263)), Problem::LongText { most: 255 });
     let deep = format!("BEGIN {{ print({}1{}); }}", "(".repeat(40), ")".repeat(40));
     assert_eq!(parse(&deep).unwrap_err().problem, Problem::Deep);
     let chain = format!("BEGIN {{ print(1{}); }}", "+1".repeat(40));

@@ -22,6 +22,8 @@ fn strings_are_measured_and_looked_through() {
         ("strcontains(\"blk::submit\", \"::Sub\")", "0"),
         ("strcontains(comm, \"ork\")", "1"),
         ("str(\"text\")", "text"),
+        ("(\"a \" + \"te\" + \"xt\", strlen(\"abc\" + \"de\"), is_literal(\"a\" + \"b\"))", "(a text, 5, 1)"),
+        ("comm == \"work\" + \"er\"", "1"),
         ("str(str(arg3, 4), 3)", "a s"),
         (
             "(str(comm, 4), str(comm, 8), str(comm, 127), str(\"a long text\", 8), str(\"a long text\", 9))",

@@ -152,11 +152,15 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
                 _ => Form::Index { pointer, index: expression(random, depth) },
             }
         }
-        _ => Form::Binary {
-            operator: operator(random),
-            left: expression(random, depth),
-            right: expression(random, depth),
-        },
+        _ => {
+            let operator = operator(random);
+            let (left, right) = (expression(random, depth), expression(random, depth));
+            // Two strings that are added would parse as one.
+            if matches!((operator, &*left.form, &*right.form), (Operator::Add, Form::Text(_), Form::Text(_))) {
+                return left;
+            }
+            Form::Binary { operator, left, right }
+        }
     })
 }
 
