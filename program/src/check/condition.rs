@@ -37,6 +37,7 @@ impl Clause<'_, '_> {
             ExpressionForm::Binary { operator, left, right } if operator.is_comparison() => {
                 self.comparison(*operator, left, right)?
             }
+            ExpressionForm::Text(text) => return Ok(Some(!text.is_empty())),
             _ => {
                 let value = self.value(condition)?;
                 (Comparison::Unequal, number(value, span)?.at, Operand::Constant(0))
@@ -132,7 +133,8 @@ impl Clause<'_, '_> {
         self.compared(operator, one, other, span)
     }
 
-    /// Returns a comparison with a variant, or of strings that are known before the program runs; `None` for any other.
+    /// Returns a comparison with a variant, or of strings that are known before the program runs, by the order of their
+    /// bytes; `None` for any other.
     #[inline(never)]
     fn known_comparison(
         &mut self,
@@ -146,9 +148,9 @@ impl Clause<'_, '_> {
             }
         }
         let texts = self.known_text(left).zip(self.known_text(right));
-        let is_equality = matches!(operator, Operator::Equal | Operator::Unequal);
-        Ok(texts.filter(|_| is_equality).map(|(one, other)| {
-            (comparison(operator, false), Operand::Constant((one != other).into()), Operand::Constant(0))
+        Ok(texts.map(|(one, other)| {
+            let order = (one.cmp(other) as i64).cast_unsigned();
+            (comparison(operator, true), Operand::Constant(order), Operand::Constant(0))
         }))
     }
 
