@@ -241,6 +241,21 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(())
     }
 
+    /// Compiles the bounds of a loop over numbers. While types are learned, bounds that are wrong with the guess of a
+    /// type count as numbers: the body of the loop may tell the type.
+    #[inline(never)]
+    fn range_bounds(&mut self, first: &Expression, end: &Expression) -> Result<(Value, Value), Error> {
+        let variables = self.variables.len();
+        let bounds = self.numeric(first).and_then(|first| Ok((first, self.numeric(end)?)));
+        match bounds {
+            Err(error) if self.guessed && !self.asked && !self.ends_with(&error) => {
+                self.variables.truncate(variables);
+                Ok((Value::GUESS, Value::GUESS))
+            }
+            bounds => bounds,
+        }
+    }
+
     /// `for ($name : first..end)`. Each iteration gets a fresh copy of the counter, so assigning the variable does not
     /// change the number of iterations.
     fn numbers(
@@ -252,7 +267,7 @@ impl<'c, 's> Clause<'c, 's> {
         span: Span,
     ) -> Result<(), Error> {
         let (free, variables) = (self.free, self.variables.len());
-        let (first, last) = (self.numeric(first)?, self.numeric(end)?);
+        let (first, last) = self.range_bounds(first, end)?;
         let of = Type::Integer { signed: join(&first, &last) };
         // The bounds are copied, because the body may change the variables that they are computed from.
         let [counter, most, variable] = [self.room(1, span)?, self.room(1, span)?, self.room(1, span)?];

@@ -219,6 +219,8 @@ fn a_map_may_be_read_before_the_text_that_gives_it_values() {
         ("if (@t == (0, \"\")) { @t = (7, comm); } print(@t.0); clear(@t);", "7\n"),
         ("while (@s != \"x\") { @s = \"x\"; print(1); } clear(@s);", "1\n"),
         ("let $s; if ($s == \"\") { $s = comm; } print($s);", "worker\n"),
+        ("for ($i : 0..strlen(@s) + 2) { @s = comm; @n++; } print(strlen(@s)); clear(@s);", "6\n@n: 2\n"),
+        ("let $s; for ($i : strlen($s)..7) { $s = comm; @[$i] = 1; } print(len(@)); clear(@);", "7\n"),
         // So is a choice, if one of its values tells the type.
         ("@first = @first == \"\" ? comm : @first; print(strlen(@first)); clear(@first);", "6\n"),
         ("@s[1] = @s[1] != \"\" ? @s[1] : \"a longer string\"; print(strlen(@s[1])); clear(@s);", "15\n"),
