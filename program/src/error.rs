@@ -534,7 +534,14 @@ problems! {
         left: Noun,
         /// The type on the right.
         right: Noun,
-    } = "{left} and {right} cannot be combined";
+    } = |f| match (left, right) {
+        (Noun::Stack, Noun::Stack) => f.write_str("the two stacks have different modes"),
+        (Noun::Tuple, Noun::Tuple) => {
+            f.write_str("the two tuples differ in the number, the names or the types of their parts")
+        }
+        _ if left == right => write!(f, "the right value is {right} of another type than the left one"),
+        _ => write!(f, "{left} and {right} cannot be combined"),
+    };
     /// A value that can be compared for equality only, with an operator that orders.
     Order = "strings, functions, probes, stacks, buffers and tuples can be compared by == and != only";
     /// A read through a value that is no pointer.
