@@ -212,7 +212,7 @@ fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error
             }
             '\\' => match characters.next() {
                 Some((_, escaped)) => fallible::push_char(word, escaped)?,
-                None => return Err(Error { problem: "a character is missing behind this", column }),
+                None => return Err(Error { problem: "a character is missing after this", column }),
             },
             _ => fallible::push_char(word, character)?,
         }
@@ -281,6 +281,8 @@ mod tests {
         }
         assert_eq!(words(r#"'a | b' "c;d" \& e\<"#), ["a | b", "c;d", "&", "e<"]);
         assert_eq!(["echo a\\", "echo \\"].map(refused), [6, 5]);
+        let problem = CommandLine::parse("echo a\\").expect_err("nothing follows").problem;
+        assert_eq!(problem, "a character is missing after this");
         assert_eq!(["echo `ls`", "echo a$(ls)", "echo ${a}"].map(refused), [5, 6, 5]);
         assert_eq!(words(r#"'`a`' "$(b)" \${c} \` $ $x(y)"#), ["`a`", "$(b)", "${c}", "`", "$", "$x(y)"]);
     }
