@@ -40,7 +40,9 @@ pub(crate) static COMMANDS: [Command; 22] = [
         .more("-v: with the arguments of each function, for use as args.NAME"),
     Command::new("list", "", "all probes, with their hits and misses", probes::list),
     Command::new("ls", "[PATH]", "the files of Linux's tracefs", files::ls).example("ls events"),
-    Command::new("cat", "PATH", "print a file", files::cat).example("cat trace").more("cat trace N: the newest N hits"),
+    Command::new("cat", "PATH", "print a file", files::cat)
+        .example("cat trace")
+        .more("cat trace N: the newest N records"),
     Command::new("echo", "TEXT > PATH", "write a line to a file; `>>` appends", files::echo)
         .example("echo 'p:reads blk::read' >> kprobe_events")
         .more(
@@ -52,7 +54,7 @@ pub(crate) static COMMANDS: [Command; 22] = [
         .example("mkdir instances/second")
         .more("it has rings, settings and a tracer; the definitions of events are shared"),
     Command::new("rmdir", "PATH", "remove instances/NAME", files::rmdir).example("rmdir instances/second"),
-    Command::new("clear", "trace", "discard the recorded hits", probes::clear).example("clear trace"),
+    Command::new("clear", "trace", "discard all records", probes::clear).example("clear trace"),
     Command::new("enable", "EVENT", "arm an event again", probes::enable).example("enable reads"),
     Command::new("disable", "EVENT", "disarm an event; its counts stay", probes::disable).example("disable reads"),
     Command::new("why", "SYMBOL[+OFFSET]", "how an instruction is probed, or why not", why::why)

@@ -153,7 +153,7 @@ impl Task for Started {
 
 /// The commands of this kernel.
 static COMMANDS: [Command; 8] = [
-    Command::new("record", "[on|off]", "send the recorded hits to the host", record::record)
+    Command::new("record", "[on|off]", "send the records to the host", record::record)
         .more(
             "on: send the present records, and then each page of the rings as it fills;\n\
          off: send the rest, and end",
