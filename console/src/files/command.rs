@@ -136,9 +136,10 @@ pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     Ok(())
 }
 
-/// Runs a line that consists of `> PATH`, which empties a file.
+/// Runs a line that consists of `> PATH`, which empties a file. `$?` is replaced in the path.
 pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure> {
-    let CommandLine { words, output } = CommandLine::parse(line).map_err(|error| error.failure(0))?;
+    let CommandLine { words, output } =
+        CommandLine::parse_after(line, session.was_refused).map_err(|error| error.failure(0))?;
     match (output, words.first()) {
         (_, Some(word)) => {
             return Err(Failure::new(format_args!(
