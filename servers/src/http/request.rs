@@ -55,12 +55,24 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let has_body = named("content-length").any(|value| value != b"0") || named("transfer-encoding").next().is_some();
     let options = named("connection").flat_map(|value| value.split(|byte| *byte == b','));
     let wants_no_more = options.map(<[u8]>::trim_ascii).any(|option| option.eq_ignore_ascii_case(b"close"));
-    let path = target.split_once('?').map_or(target, |(path, _)| path);
     Parsed::Request(Request {
         length,
         is_get: method == "GET",
         is_head: method == "HEAD",
         is_last: version == 0 || wants_no_more || has_body,
-        content: Content::at(path),
+        content: Content::at(path_of(target)),
     })
+}
+
+/// Returns the path in the target of a request, without the query. The target is a path or, for example from a client
+/// that takes the server for a proxy, a whole URI (RFC 9112, 3.2.1 and 3.2.2). The URI names a host (RFC 9110, 4.2.1)
+/// and may have an empty path, which is the path `/` (4.2.3).
+fn path_of(target: &str) -> &str {
+    let target = target.split_once('?').map_or(target, |(target, _)| target);
+    match target.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") && !rest.is_empty() && !rest.starts_with('/') => {
+            rest.find('/').map_or("/", |start| &rest[start..])
+        }
+        _ => target,
+    }
 }

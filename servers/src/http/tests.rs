@@ -58,6 +58,30 @@ fn requests_follow_each_other_on_a_connection() {
     }
 }
 
+/// A target may be a whole URI, as if the server were a proxy.
+#[test]
+fn a_uri_names_the_resource_of_its_path() {
+    for (target, status, kind) in [
+        ("http://a/", "200 OK", "text/html"),
+        ("http://a", "200 OK", "text/html"),
+        ("http://a?x", "200 OK", "text/html"),
+        ("HTTP://a:80/?x=http://b/c", "200 OK", "text/html"),
+        ("http://a/megabyte", "200 OK", "application/octet-stream"),
+        ("/megabyte?x=http://a/", "200 OK", "application/octet-stream"),
+        ("http://a/nothing", "404 Not Found", "text/plain"),
+        ("http:///", "404 Not Found", "text/plain"),
+        ("http://", "404 Not Found", "text/plain"),
+        ("ftp://a/", "404 Not Found", "text/plain"),
+        ("/http://a/", "404 Not Found", "text/plain"),
+    ] {
+        let sent = std::format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (reply, is_complete) = answer(sent.as_bytes(), 100);
+        let head = String::from_utf8(reply).unwrap();
+        let expected = std::format!("HTTP/1.1 {status}\r\nContent-Type: {kind}");
+        assert!(head.starts_with(&expected) && !is_complete, "{target}: {head}");
+    }
+}
+
 #[test]
 fn who_wants_no_more_is_believed() {
     for sent in [
