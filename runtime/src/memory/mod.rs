@@ -80,17 +80,17 @@ pub(crate) fn map_device(physical: u64, length: u64) -> Result<usize, MapError> 
 /// When this returns, the value is at the point of coherency (Arm ARM, D7.5.9). A word outside the linear map is
 /// mapped like the registers of a device, and is not cached.
 ///
+/// # Errors
+///
+/// [`MapError::OutOfReach`] if the word is in the image or in the data appended to it, is too high, or is misaligned;
+/// otherwise the error of mapping its page.
+///
 /// # Safety
 ///
 /// The word has no other owner.
 pub(crate) unsafe fn store_for_uncached(physical: u64, value: u64) -> Result<(), MapError> {
-    let out_of_reach = MapError::OutOfReach(physical);
-    let image_start = IMAGE.load(Ordering::Relaxed);
-    if !physical.is_multiple_of(8)
-        || physical >= LINEAR_END
-        || (image_start..image_start + image().len() as u64).contains(&physical)
-    {
-        return Err(out_of_reach);
+    if !physical.is_multiple_of(8) || physical >= LINEAR_END || setup::image_pages().contains(&physical) {
+        return Err(MapError::OutOfReach(physical));
     }
     let address = LINEAR_BASE + physical as usize;
     if !table::is_data(address) {

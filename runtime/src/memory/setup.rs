@@ -78,10 +78,15 @@ pub(crate) fn image_length() -> usize {
     unsafe { core::ptr::with_exposed_provenance::<u64>(IMAGE_BASE + 16).read() as usize }
 }
 
+/// Returns the physical addresses of the pages of the image, with everything appended to it.
+pub(super) fn image_pages() -> Range<u64> {
+    let start = IMAGE.load(Ordering::Relaxed);
+    start..start + image_length().next_multiple_of(PAGE_SIZE).max(image().len()) as u64
+}
+
 /// Maps all RAM, and hands it to the allocators. `tree` is the result of [`map_device_tree`].
 pub(crate) fn initialize(hardware: &Hardware, tree: &[u8]) -> Result<(), SetupError> {
-    let image_start = IMAGE.load(Ordering::Relaxed);
-    let image_end = image_start + image_length().next_multiple_of(PAGE_SIZE).max(image().len()) as u64;
+    let image_pages = image_pages();
     let tree_start = (tree.as_ptr().addr() - LINEAR_BASE) as u64;
 
     let mut mapped = Regions::new();
@@ -91,7 +96,7 @@ pub(crate) fn initialize(hardware: &Hardware, tree: &[u8]) -> Result<(), SetupEr
     for reserved in hardware.reserved.iter().filter(|reserved| !reserved.mapped) {
         mapped.remove(reserved.range.clone());
     }
-    mapped.remove(image_start..image_end);
+    mapped.remove(image_pages.clone());
     mapped.remove(tree_start..tree_start + tree.len() as u64);
 
     let mut free = mapped.clone();
@@ -129,8 +134,8 @@ pub(crate) fn initialize(hardware: &Hardware, tree: &[u8]) -> Result<(), SetupEr
     }
     table::map(
         image().end,
-        image_start + image().len() as u64,
-        (image_end - image_start) as usize - image().len(),
+        image_pages.start + image().len() as u64,
+        (image_pages.end - image_pages.start) as usize - image().len(),
         Attributes::RODATA,
     )?;
     if heap::counters().claimed_bytes == 0 {
