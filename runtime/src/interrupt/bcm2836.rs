@@ -21,6 +21,7 @@ use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};
 
+use super::delivery::FastError;
 use super::{InterruptError, Ipi, SHARED, SPURIOUS};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
@@ -101,6 +102,11 @@ pub(super) struct Bcm2836 {
     cores: PerCpu<AtomicUsize>,
 }
 
+/// Returns the number of a core's timer from 0 on, or `None` if `interrupt` is not that of a timer.
+fn timer(interrupt: Interrupt) -> Option<u32> {
+    interrupt.number.checked_sub(LOCAL).filter(|&timer| timer < TIMERS)
+}
+
 /// Returns the core that runs this. It is the only field of the affinity that differs between cores.
 fn core() -> usize {
     MPIDR_EL1.get() as usize % CORES
@@ -139,7 +145,7 @@ impl Bcm2836 {
         let none = InterruptError::None("device");
         if interrupt.number < SHARED {
             // The event counters interrupt by FIQ only.
-            let timer = interrupt.number.checked_sub(LOCAL).filter(|&timer| timer < TIMERS).ok_or(none)?;
+            let timer = timer(interrupt).ok_or(none)?;
             let timers = &self.local.timers[core()];
             timers.set(timers.get() | 1 << timer);
             return Ok(());
@@ -151,14 +157,21 @@ impl Bcm2836 {
         Ok(())
     }
 
-    /// Enables the interrupt of one of this core's timers, or of its event counters, as a fast interrupt.
-    pub(super) fn enable_fast(&self, interrupt: Interrupt) {
+    /// Enables the interrupt of one of this core's timers, or of its event counters, as a fast interrupt. Others are
+    /// refused: the peripherals have one fast interrupt together, on one core.
+    pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
         if interrupt.number == COUNTERS {
-            self.local.counters_set.set(1 << (FAST as usize + core()));
-            return;
+            self.enable_fast_counters();
+            return Ok(());
         }
+        let timer = timer(interrupt).ok_or(FastError::NoTimer)?;
         let timers = &self.local.timers[core()];
-        timers.set(timers.get() | 1 << (FAST + interrupt.number - LOCAL));
+        timers.set(timers.get() | 1 << (FAST + timer));
+        Ok(())
+    }
+
+    fn enable_fast_counters(&self) {
+        self.local.counters_set.set(1 << (FAST as usize + core()));
     }
 
     /// Returns whether the event counters of this core request `interrupt`. The request shows only where it is routed
@@ -167,7 +180,7 @@ impl Bcm2836 {
         if interrupt.number != COUNTERS {
             return false;
         }
-        self.enable_fast(interrupt);
+        self.enable_fast_counters();
         complete();
         let is_pending = self.local.fast_source[core()].is_set(Source::COUNTERS);
         self.local.counters_clear.set(1 << (FAST as usize + core()));

@@ -82,10 +82,7 @@ impl Controller {
         match self {
             Self::V2(gic) => gic.enable_fast(interrupt),
             Self::V3(gic) => gic.enable_fast(interrupt),
-            Self::Bcm2836(local) => {
-                local.enable_fast(interrupt);
-                Ok(())
-            }
+            Self::Bcm2836(local) => local.enable_fast(interrupt),
         }
     }
 
