@@ -17,6 +17,13 @@ pub struct Interrupt {
     pub edge: bool,
 }
 
+impl Interrupt {
+    /// Returns whether each CPU has its own interrupt of this number.
+    pub(super) fn is_private(&self) -> bool {
+        self.number < 32
+    }
+}
+
 /// The supported interrupt controllers. Registers are at physical addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterruptController {

@@ -46,9 +46,9 @@ pub struct Hardware {
     pub virtio: Vec<Device, 32>,
     /// The interrupt controller.
     pub interrupt_controller: Option<InterruptController>,
-    /// The interrupt of the EL1 virtual timer.
+    /// The interrupt of the EL1 virtual timer, a private one.
     pub timer: Option<Interrupt>,
-    /// The interrupt of the EL1 physical timer.
+    /// The interrupt of the EL1 physical timer, a private one.
     pub physical_timer: Option<Interrupt>,
     /// The interrupts of the event counters: a private one for all CPUs, or one for each.
     pub counters: Vec<Interrupt, MAX_CPUS>,
@@ -260,7 +260,8 @@ impl Hardware {
         let timer = |index: usize| {
             root.each_enabled(&mut |node| {
                 let found = node.is_compatible(&["arm,armv8-timer", "arm,armv7-timer"]);
-                if found { domains.interrupt(node, index) } else { None }
+                // Each CPU has its own timers, so an interrupt that CPUs share is not theirs.
+                if found { domains.interrupt(node, index).filter(Interrupt::is_private) } else { None }
             })
         };
         (self.physical_timer, self.timer) = (timer(1), timer(2));

@@ -282,26 +282,35 @@ fn tokens_that_say_nothing_may_be_anywhere() {
     assert_eq!(read(padded), read(plain));
 }
 
+/// Returns the numbers of the interrupts of the physical and of the virtual timer, on a machine with a GICv3 whose
+/// specifiers have `length` cells each.
+fn timers(length: u32, interrupts: std::vec::Vec<u8>) -> [Option<u32>; 2] {
+    let mut tree = Tree::smallest();
+    tree.node("intc", |node| {
+        node.property("compatible", text("arm,gic-v3")).property("interrupt-controller", []);
+        node.property("#interrupt-cells", cells([length])).property("phandle", cells([7]));
+        node.property("reg", cells([0, 0x1_0000, 0x1_0000, 0, 0x2_0000, 0x2_0000]));
+    });
+    tree.node("timer", |node| {
+        node.property("compatible", text("arm,armv8-timer")).property("interrupt-parent", cells([7]));
+        node.property("interrupts", interrupts);
+    });
+    let Hardware { physical_timer, timer, .. } = read(tree);
+    [physical_timer, timer].map(|timer| timer.map(|interrupt| interrupt.number))
+}
+
 /// On some machines with a GICv3, a fourth cell names the CPUs of a private interrupt.
 #[test]
 fn interrupts_have_as_many_cells_as_their_controller_says() {
-    let timers = |length: u32, interrupts: std::vec::Vec<u8>| {
-        let mut tree = Tree::smallest();
-        tree.node("intc", |node| {
-            node.property("compatible", text("arm,gic-v3")).property("interrupt-controller", []);
-            node.property("#interrupt-cells", cells([length])).property("phandle", cells([7]));
-            node.property("reg", cells([0, 0x1_0000, 0x1_0000, 0, 0x2_0000, 0x2_0000]));
-        });
-        tree.node("timer", |node| {
-            node.property("compatible", text("arm,armv8-timer")).property("interrupt-parent", cells([7]));
-            node.property("interrupts", interrupts);
-        });
-        let Hardware { physical_timer, timer, .. } = read(tree);
-        [physical_timer, timer].map(|timer| timer.map(|interrupt| interrupt.number))
-    };
     assert_eq!(timers(3, cells([1, 13, 8, 1, 14, 8, 1, 11, 8])), [Some(30), Some(27)]);
     assert_eq!(timers(4, cells([1, 13, 8, 0, 1, 14, 8, 0, 1, 11, 8, 0])), [Some(30), Some(27)]);
     assert_eq!(timers(2, cells([1, 13, 1, 14, 1, 11])), [None, None]);
+}
+
+#[test]
+fn an_interrupt_that_cpus_share_is_not_that_of_a_timer() {
+    assert_eq!(timers(3, cells([1, 13, 8, 0, 14, 8, 1, 11, 8])), [None, Some(27)]);
+    assert_eq!(timers(3, cells([1, 13, 8, 1, 14, 8, 0, 0, 8])), [Some(30), None]);
 }
 
 #[test]
