@@ -62,7 +62,7 @@ core::arch::global_asm!(
 );
 
 /// The physical addresses of the UARTs of all boards, for reporting that there is no device tree.
-const UARTS: &[u64] = include!(concat!(env!("OUT_DIR"), "/uarts.rs"));
+pub(crate) const UARTS: &[u64] = include!(concat!(env!("OUT_DIR"), "/uarts.rs"));
 
 unsafe extern "Rust" {
     /// The first task, defined by [`entry!`](crate::entry).

@@ -15,12 +15,16 @@ use aarch64_cpu::asm::barrier;
 use super::descriptor::{Attributes, Descriptor};
 use super::layout::{BLOCK_SIZE, PAGE_SIZE};
 use super::{frame, tlb};
+use crate::boot::UARTS;
 use crate::sync::PreemptLock;
 
 const ENTRIES: usize = 512;
+/// The most devices whose registers are mapped before there are frames: the UARTs of all boards if the device tree
+/// cannot be used, and otherwise the UART and the mailbox that tells its clock. The first frames count as one.
+const EARLY_DEVICES: usize = if UARTS.len() > 3 { UARTS.len() } else { 3 };
 /// The tables for memory that is mapped before there are frames. The device tree, which may cross a boundary of either
-/// level, the UART, the mailbox that tells the UART's clock, and the first frames each need level 2 and level 3 tables.
-const EARLY_TABLES: usize = 10;
+/// level, needs two level 2 and two level 3 tables, and each device one of either.
+const EARLY_TABLES: usize = 2 * (2 + EARLY_DEVICES);
 
 /// A translation table of any level.
 #[repr(C, align(4096))]
