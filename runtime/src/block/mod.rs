@@ -22,9 +22,10 @@ use spin::Once;
 use virtio_drivers::transport::DeviceType;
 
 use crate::interrupt::{self, Handler};
+use crate::println;
 use crate::sync::{IrqLock, IrqMask};
 use crate::virtio::{self, UnclaimedDevice, VirtioError};
-use queue::Queue;
+use queue::{Queue, UnknownToken};
 use request::{Completion, Operation, Request, Status};
 
 /// Bytes in a sector.
@@ -105,7 +106,13 @@ static HANDLER: Handler = Handler { name: "virtio-blk", handle: disk_interrupt }
 
 /// Handles the interrupt of any disk.
 fn disk_interrupt() {
-    disks().iter().for_each(|disk| disk.queue.lock().complete());
+    for (number, disk) in disks().iter().enumerate() {
+        // The lock is free again when the text is printed, which takes long.
+        let completed = disk.queue.lock().complete();
+        if let Err(UnknownToken(token)) = completed {
+            println!("disk {number}: it answered request {token}, which it was not given: the disk is out of use");
+        }
+    }
 }
 
 impl Disk {
@@ -183,10 +190,11 @@ impl Pending {
     ///
     /// [`BlockError::Device`] if the disk has failed.
     pub fn wait(self) -> Result<Box<[u8]>, BlockError> {
-        let request = self.completion.wait();
-        match request.status() {
-            Status::Ok => Ok(request.into_buffer()),
-            status => Err(BlockError::Device(self.sector, status)),
-        }
+        let status = match self.completion.wait() {
+            Some(request) if request.status() == Status::Ok => return Ok(request.into_buffer()),
+            Some(request) => request.status(),
+            None => Status::IoError,
+        };
+        Err(BlockError::Device(self.sector, status))
     }
 }

@@ -6,7 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use core::ptr;
+use core::{mem, ptr};
 
 use aarch64_kprobes::emit;
 use fallible::OutOfMemory;
@@ -15,7 +15,7 @@ use virtio_drivers::device::blk::{BlkResp, VirtIOBlk};
 use virtio_drivers::transport::mmio::MmioTransport;
 
 use super::SECTOR;
-use super::request::{Operation, Request, Status, end_request, update_request};
+use super::request::{Operation, Request, Status, abandon_request, end_request, update_request};
 use crate::event::{self, BlockRqComplete, BlockRqIssue};
 use crate::task::current_task;
 use crate::virtio::Memory;
@@ -32,7 +32,14 @@ pub(super) struct Queue {
     /// The requests that the device has, by token; null if the token is free. Each pointer comes from a `Box` and is
     /// owned by this queue.
     issued: [*mut Request; DEPTH],
+    /// Set after the device has answered a request that it did not have. Nothing more that it reports can be trusted,
+    /// and it would report the same again and again.
+    is_broken: bool,
 }
+
+/// A device has answered a request that it did not have, with this token.
+#[derive(Debug)]
+pub(super) struct UnknownToken(pub u16);
 
 // SAFETY: the queue owns the issued requests as boxes would be owned, and any CPU may use their contents.
 unsafe impl Send for Queue {}
@@ -42,7 +49,8 @@ impl Queue {
     pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
         let device = VirtIOBlk::new(transport)?;
         assert!(usize::from(device.virt_queue_size()) <= DEPTH);
-        Ok(Self { number: 0, device, waiting: VecDeque::new(), issued: [ptr::null_mut(); DEPTH] })
+        let (waiting, issued) = (VecDeque::new(), [ptr::null_mut(); DEPTH]);
+        Ok(Self { number: 0, device, waiting, issued, is_broken: false })
     }
 
     /// Returns the queue as that of the disk with this number.
@@ -60,7 +68,7 @@ impl Queue {
         self.device.readonly()
     }
 
-    /// Gives a request to the device as soon as the device has room.
+    /// Gives a request to the device as soon as the device has room. A request to a broken disk ends with an error.
     ///
     /// # Errors
     ///
@@ -75,11 +83,34 @@ impl Queue {
     }
 
     /// Handles the completions of the device, if there are any.
-    pub(super) fn complete(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownToken`] if the device answers a request that it does not have. The disk is broken from then on: all
+    /// requests end with an error.
+    pub(super) fn complete(&mut self) -> Result<(), UnknownToken> {
         self.device.ack_interrupt();
-        while let Some(token) = self.device.peek_used() {
-            self.land(token);
+        while let Some(token) = self.device.peek_used().filter(|_| !self.is_broken) {
+            if !self.land(token) {
+                self.give_up();
+                return Err(UnknownToken(token));
+            }
         }
+        self.start();
+        Ok(())
+    }
+
+    /// Takes the disk out of use.
+    fn give_up(&mut self) {
+        self.is_broken = true;
+        for issued in &mut self.issued {
+            let request = mem::replace(issued, ptr::null_mut());
+            if !request.is_null() {
+                // SAFETY: `issue` stored a pointer from a box here, and only the device has accessed the request since.
+                unsafe { abandon_request(request) };
+            }
+        }
+        // Ends the requests that wait.
         self.start();
     }
 
@@ -102,6 +133,9 @@ impl Queue {
 
     /// Gives the device the next turn of a request. Returns the request with the error if the device does not take it.
     fn issue(&mut self, request: Box<Request>) -> Result<(), (Error, Box<Request>)> {
+        if self.is_broken {
+            return Err((Error::IoError, request));
+        }
         let (operation, sector) = (request.operation(), request.next_sector());
         let request = Box::into_raw(request);
         // SAFETY: the pointer comes from the box above, and nothing else refers to it.
@@ -136,10 +170,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes the turn with this token back from the device, which has answered.
-    fn land(&mut self, token: u16) {
-        let request = core::mem::replace(&mut self.issued[usize::from(token)], ptr::null_mut());
-        assert!(!request.is_null(), "a disk answered request {token}, which was never sent");
+    /// Takes the turn with this token back from the device, which has answered. Returns false if there is none.
+    fn land(&mut self, token: u16) -> bool {
+        let place = self.issued.get_mut(usize::from(token));
+        let request = place.map_or(ptr::null_mut(), |place| mem::replace(place, ptr::null_mut()));
+        if request.is_null() {
+            return false;
+        }
         // SAFETY: `issue` stored a pointer from a box here, and the device has finished with it.
         let mut request = unsafe { Box::from_raw(request) };
         let (operation, sector) = (request.operation(), request.next_sector());
@@ -170,6 +207,7 @@ impl Queue {
         } else {
             end_request(request);
         }
+        true
     }
 }
 

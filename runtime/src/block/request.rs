@@ -118,23 +118,44 @@ pub fn update_request(request: &mut Request, status: Status, bytes: usize) -> bo
 #[inline(never)]
 pub fn end_request(mut request: Box<Request>) {
     let Some(completion) = request.completion.take() else { return };
-    *completion.request.lock() = Some(request);
-    completion.finished.wake_one();
+    completion.end(Some(request));
+}
+
+/// Tells the task that waits for a request that the disk has failed. The disk still has the request, which therefore is
+/// never freed.
+///
+/// # Safety
+///
+/// `request` is a request that only a disk accesses: its header, its buffer and its answer.
+pub(super) unsafe fn abandon_request(request: *mut Request) {
+    // SAFETY: the caller guarantees that there is a request and that the disk accesses other parts of it (see
+    // # Safety).
+    let completion = unsafe { &mut (*request).completion };
+    if let Some(completion) = completion.take() {
+        completion.end(None);
+    }
 }
 
 /// The meeting point of a task and its request.
 pub(super) struct Completion {
-    request: IrqLock<Option<Box<Request>>>,
+    /// The end of the request, once it has come: the request, or `None` if it was abandoned.
+    ended: IrqLock<Option<Option<Box<Request>>>>,
     finished: WaitQueue,
 }
 
 impl Completion {
     pub(super) const fn new() -> Self {
-        Self { request: IrqLock::new(None), finished: WaitQueue::new() }
+        Self { ended: IrqLock::new(None), finished: WaitQueue::new() }
     }
 
-    /// Waits until the request has ended, and returns it.
-    pub(super) fn wait(&self) -> Box<Request> {
-        self.finished.wait_until(|| self.request.lock().take())
+    #[inline(always)]
+    fn end(&self, request: Option<Box<Request>>) {
+        *self.ended.lock() = Some(request);
+        self.finished.wake_one();
+    }
+
+    /// Waits until the request has ended, and returns it. Returns `None` if it was abandoned.
+    pub(super) fn wait(&self) -> Option<Box<Request>> {
+        self.finished.wait_until(|| self.ended.lock().take())
     }
 }
