@@ -9,7 +9,7 @@ use kprobes_servers::{echo, http};
 use smoltcp::iface::{Config, Interface as Stack, SocketSet};
 use smoltcp::socket::dhcpv4;
 use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetAddress, IpCidr};
+use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, Ipv4Address};
 
 use super::device::Device;
 use super::interface::Interface;
@@ -65,7 +65,7 @@ pub(super) fn run(interface: &'static Interface) {
 /// Gives the interface the address that a DHCP server has offered, or removes it when the lease ends.
 fn configure(interface: &Interface, stack: &mut Stack, event: &dhcpv4::Event<'_>) {
     let (address, router) = match event {
-        dhcpv4::Event::Configured(config) => (Some(config.address), config.router),
+        dhcpv4::Event::Configured(config) => (Some(config.address), config.router.filter(is_unicast)),
         dhcpv4::Event::Deconfigured => (None, None),
     };
     stack.update_ip_addrs(|addresses| {
@@ -79,6 +79,12 @@ fn configure(interface: &Interface, stack: &mut Stack, event: &dhcpv4::Event<'_>
         None => Ok(routes.remove_default_ipv4_route()),
     };
     interface.set_address(address.map(|address| (address.address(), address.prefix_len())));
+}
+
+/// Returns whether a machine can have this address. A server without a router may say 0.0.0.0, and the stack panics
+/// when it sends by a router that is no machine.
+fn is_unicast(address: &Ipv4Address) -> bool {
+    IpAddress::Ipv4(*address).is_unicast()
 }
 
 /// Returns the time since boot, as the stack represents it.
