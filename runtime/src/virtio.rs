@@ -14,6 +14,7 @@ use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
 use crate::interrupt::InterruptError;
 use crate::memory::{self, MapError, dma};
+use crate::network::interface::HardwareAddress;
 
 /// Why a virtio device cannot be used. Addresses are the physical addresses of its registers.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) enum VirtioError {
     Driver(u64, virtio_drivers::Error),
     /// Its interrupt cannot be used.
     Interrupt(InterruptError),
+    /// It is a network card, and its Ethernet address is that of a group.
+    GroupAddress(HardwareAddress),
 }
 
 impl fmt::Display for VirtioError {
@@ -42,6 +45,7 @@ impl fmt::Display for VirtioError {
             }
             Self::Driver(address, error) => write!(f, "the virtio device at {address:#x} does not start: {error}"),
             Self::Interrupt(error) => error.fmt(f),
+            Self::GroupAddress(address) => write!(f, "its Ethernet address, {address}, is that of a group"),
         }
     }
 }

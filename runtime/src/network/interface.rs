@@ -37,6 +37,13 @@ pub struct Interface {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HardwareAddress(pub [u8; 6]);
 
+impl HardwareAddress {
+    /// Returns whether this is the address of a group of stations or of all, which none of them has as its own.
+    pub(super) fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
 impl fmt::Display for HardwareAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self([a, b, c, d, e, last]) = self;

@@ -27,7 +27,7 @@ use crate::sync::IrqMask;
 use crate::task;
 use crate::virtio::{self, UnclaimedDevice, VirtioError};
 use card::Card;
-use interface::Interface;
+use interface::{HardwareAddress, Interface};
 
 /// All interfaces, in the order of their numbers. Set once, at boot.
 static INTERFACES: Once<Vec<Interface>> = Once::new();
@@ -42,6 +42,12 @@ pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl 
     let _mask = IrqMask::new();
     let mut interfaces = Vec::new();
     for (mut card, interrupt) in cards {
+        // The stack panics if it is given such an address.
+        let address = HardwareAddress(card.hardware_address());
+        if address.is_group() {
+            complain(VirtioError::GroupAddress(address));
+            continue;
+        }
         match interrupt::register(interrupt, &HANDLER) {
             Ok(()) => {
                 // The device may have asked for an interrupt before the controller was configured, and until that is
