@@ -16,6 +16,10 @@ use crate::interrupt::InterruptError;
 use crate::memory::{self, MapError, dma};
 use crate::network::interface::HardwareAddress;
 
+/// The most bytes of a device's registers that are mapped. The drivers read less of its configuration, and the tables
+/// for as much as a device tree may claim would take all page frames.
+const REGISTERS_MAX: u64 = 4096;
+
 /// Why a virtio device cannot be used. Addresses are the physical addresses of its registers.
 #[derive(Debug)]
 pub(crate) enum VirtioError {
@@ -104,9 +108,10 @@ pub(crate) fn take<T>(
 /// Maps the registers of a device. Returns `None` if the slot is empty.
 fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioError> {
     let RegisterBlock { address, length } = device.registers;
+    let length = length.min(REGISTERS_MAX);
     let header = memory::map_device(address, length).map_err(VirtioError::Map)?;
     let Some(header) = NonNull::new(core::ptr::with_exposed_provenance_mut(header)) else { return Ok(None) };
-    // SAFETY: `map_device` has mapped all registers of the device, forever. `find` asks for each device once.
+    // SAFETY: `map_device` has mapped these registers of the device, forever. `find` asks for each device once.
     match unsafe { MmioTransport::new(header, length as usize) } {
         Ok(_) if !device.is_coherent => Err(VirtioError::NotCoherent(address)),
         Ok(transport) => Ok(Some(transport)),
