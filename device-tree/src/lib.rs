@@ -71,6 +71,9 @@ pub struct Hardware {
 /// The performance monitors of the cores that this kernel runs on (Linux, bindings of arm,pmu).
 const MONITORS: [&str; 4] = ["arm,armv8-pmuv3", "arm,cortex-a53-pmu", "arm,cortex-a72-pmu", "arm,cortex-a76-pmu"];
 
+/// Bytes of the widest register of any device here, to which blocks of registers are aligned.
+const REGISTER_MAX: u64 = 8;
+
 /// RAM that the kernel must not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedMemory {
@@ -199,7 +202,8 @@ impl Hardware {
             if node.text("device_type") == Some("memory") && node.is_enabled() {
                 // RAM ranges for which there is no room are not used.
                 let room = self.memory.capacity() - self.memory.len();
-                self.memory.extend(node.registers().map(range).filter(|range| !range.is_empty()).take(room));
+                let ranges = node.registers().flatten().map(range);
+                self.memory.extend(ranges.filter(|range| !range.is_empty()).take(room));
             }
             None::<()>
         });
@@ -216,7 +220,7 @@ impl Hardware {
         root.at("reserved-memory", &mut |node| {
             node.each_child(|child| {
                 let mapped = child.property("no-map").is_none();
-                child.registers().for_each(|entry| reserve(range(entry), mapped));
+                child.registers().flatten().for_each(|entry| reserve(range(entry), mapped));
                 None::<()>
             })
         });
@@ -327,8 +331,13 @@ fn device(node: &Node, domains: &Domains) -> Option<Device> {
     Some(Device { registers, interrupt: domains.interrupt(node, 0), is_coherent })
 }
 
+/// Returns the blocks of registers of a device, up to the first one that CPUs do not reach or that is misaligned. The
+/// place of a block tells its purpose, so none is left out.
 fn registers(node: &Node) -> impl Iterator<Item = RegisterBlock> {
-    node.registers().map(|(address, length)| RegisterBlock { address, length })
+    node.registers().map_while(|entry| {
+        let (address, length) = entry?;
+        address.is_multiple_of(REGISTER_MAX).then_some(RegisterBlock { address, length })
+    })
 }
 
 fn long(value: &[u8]) -> Option<u64> {

@@ -80,10 +80,10 @@ impl<'t, 'a> Node<'t, 'a> {
         (cells("#address-cells", 2), cells("#size-cells", 1))
     }
 
-    /// Returns `reg` as physical addresses and sizes in bytes, as CPUs see them. Leaves out entries that cannot be
+    /// Returns `reg` as physical addresses and sizes in bytes, as CPUs see them; `None` for each entry that cannot be
     /// translated.
-    pub(super) fn registers(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.raw_registers().filter_map(|(address, size)| {
+    pub(super) fn registers(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
+        self.raw_registers().map(|(address, size)| {
             let address = self.parent?.translate(address)?;
             address.checked_add(size).map(|_| (address, size))
         })

@@ -195,6 +195,25 @@ fn addresses_pass_through_every_bus() {
     assert_eq!(read(tree).uart.map(|uart| uart.registers), Some(registers(0x9_2200, 0x100)));
 }
 
+#[test]
+fn a_device_is_not_used_by_its_second_block_of_registers() {
+    let uart = |blocks: std::vec::Vec<u8>| {
+        let mut tree = Tree::smallest();
+        tree.node("bus", |node| {
+            node.property("#address-cells", cells([1])).property("#size-cells", cells([1]));
+            node.property("ranges", cells([0, 0, 0x1_0000, 0x1000]));
+            node.node("uart", |node| {
+                node.property("compatible", text("arm,pl011")).property("reg", blocks);
+            });
+        });
+        read(tree).uart.map(|uart| uart.registers)
+    };
+    assert_eq!(uart(cells([0x108, 0x80, 0x204, 0x80])), Some(registers(0x1_0108, 0x80)));
+    // The first one is misaligned, or CPUs do not reach it.
+    assert_eq!(uart(cells([0x104, 0x80, 0x208, 0x80])), None);
+    assert_eq!(uart(cells([0x2000, 0x80, 0x208, 0x80])), None);
+}
+
 /// Returns the console of a machine with two UARTs, for this `stdout-path` in /chosen.
 fn two_uarts(stdout: Option<&str>, second_compatible: &str) -> Option<u64> {
     let mut tree = Tree::smallest();
