@@ -101,13 +101,8 @@ impl Mailbox {
             in_time().then_some(())?;
         }
         self.0.write.set(letter);
-        loop {
-            while self.0.read_status.is_set(Status::EMPTY) {
-                in_time().then_some(())?;
-            }
-            if self.0.read.get() == letter {
-                break;
-            }
+        while self.0.read_status.is_set(Status::EMPTY) || self.0.read.get() != letter {
+            in_time().then_some(())?;
         }
         memory::clean_to_coherency(address, size_of::<Message>());
         Some(core::array::from_fn(|index| MESSAGE.0[index].load(Ordering::Relaxed)))
