@@ -42,7 +42,7 @@ pub struct Hardware {
     pub reserved: Vec<ReservedMemory, 64>,
     /// The UART of the console.
     pub uart: Option<Device>,
-    /// The places where virtio devices may be, in the order of the tree.
+    /// The places where virtio devices may be, in the order of the tree. Each is listed once.
     pub virtio: Vec<Device, 32>,
     /// The interrupt controller.
     pub interrupt_controller: Option<InterruptController>,
@@ -255,8 +255,11 @@ impl Hardware {
         self.uart = stdout(root, pl011).or_else(|| root.each_enabled(pl011));
         root.each_enabled(&mut |node| {
             if node.is_compatible(&["virtio,mmio"]) {
-                // Devices for which there is no room are not used.
-                self.virtio.extend(device(node, domains).filter(|_| !self.virtio.is_full()));
+                // Devices for which there is no room are not used. Two with the same registers are one device.
+                let address = |device: &Device| device.registers.address;
+                let is_new = |found: &Device| self.virtio.iter().all(|known| address(known) != address(found));
+                let found = device(node, domains).filter(is_new).filter(|_| !self.virtio.is_full());
+                self.virtio.extend(found);
             }
             None::<()>
         });

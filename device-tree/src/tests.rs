@@ -260,6 +260,18 @@ fn without_a_usable_choice_the_first_pl011_is_the_console() {
 }
 
 #[test]
+fn a_device_that_is_described_twice_is_listed_once() {
+    let mut tree = Tree::smallest();
+    for (name, address) in [("first", 0x1000), ("second", 0x1200), ("again", 0x1000)] {
+        tree.node(name, |node| {
+            node.property("compatible", text("virtio,mmio")).property("reg", cells([0, address, 0x200]));
+        });
+    }
+    let addresses: std::vec::Vec<u64> = read(tree).virtio.iter().map(|device| device.registers.address).collect();
+    assert_eq!(addresses, [0x1000, 0x1200]);
+}
+
+#[test]
 fn a_disabled_device_is_not_used() {
     let mut tree = Tree::smallest();
     tree.node("chosen", |node| {
