@@ -14,6 +14,7 @@
 //! | the numbers of the tasks, where that says that a CPU has switched | `N` |
 //! | the times and the variance, in a row of `trace_stat/functionN` | `TIME` |
 //! | the function, in `functions cannot be probed: `why …` for the first`: the linker decides which is first | `FUNCTION` |
+//! | the register, in `… is live there: it is read at …`: the compiler decides which one other code reads | `REGISTER` |
 //! | the number of CPUs, in `CPUs: … of … run` if all run, and after `#P:` in a trace | `N` |
 
 /// The start of a stack's lines in a histogram.
@@ -24,6 +25,9 @@ const FIELD_OF_STACK: &str = "=> ";
 
 /// The start of the lines of a stack that a program prints.
 const PROGRAM_INDENT: &str = "    ";
+
+/// The end of the reason for which a probe is not compiled.
+const LIVE: &str = " is live there: it is read at ADDRESS";
 
 /// Returns the normal form of a line.
 pub fn normal(line: &str) -> String {
@@ -54,6 +58,11 @@ pub fn normal(line: &str) -> String {
         && before.rsplit(' ').next().is_some_and(|count| is_number(count) || count.starts_with("${"))
     {
         line = format!("{before} functions cannot be probed: `why FUNCTION` for the first");
+    }
+    if let Some((before, register)) = line.strip_suffix(LIVE).and_then(|line| line.rsplit_once(" x"))
+        && is_number(register)
+    {
+        line = format!("{before} REGISTER{LIVE}");
     }
     if let Some(record) = trace_record(&line) {
         line = record;
@@ -264,6 +273,10 @@ mod tests {
             (
                 "${all} probes; ${refused} functions cannot be probed: `why <a as b>::c` for the first",
                 "${all} probes; ${refused} functions cannot be probed: `why FUNCTION` for the first",
+            ),
+            (
+                "  not compiled, because x14 is live there: it is read at 0xffffffc00006c0bc",
+                "  not compiled, because REGISTER is live there: it is read at ADDRESS",
             ),
             ("CPUs: 4 of 4 run", "CPUs: N of N run"),
             ("# entries-in-buffer/entries-written: 4/4   #P:1", "# entries-in-buffer/entries-written: 4/4   #P:N"),
