@@ -20,8 +20,9 @@ use crate::sync::PreemptLock;
 
 const ENTRIES: usize = 512;
 /// The most devices whose registers are mapped before there are frames: the UARTs of all boards if the device tree
-/// cannot be used, and otherwise the UART and the mailbox that tells its clock. The first frames count as one.
-const EARLY_DEVICES: usize = if UARTS.len() > 3 { UARTS.len() } else { 3 };
+/// cannot be used, and otherwise the UART, its pins, the mailbox that tells its clock, and the watchdog. The first
+/// frames count as one.
+const EARLY_DEVICES: usize = if UARTS.len() > 5 { UARTS.len() } else { 5 };
 /// The tables for memory that is mapped before there are frames. The device tree, which may cross a boundary of either
 /// level, needs two level 2 and two level 3 tables, and each device one of either.
 const EARLY_TABLES: usize = 2 * (2 + EARLY_DEVICES);
