@@ -71,9 +71,9 @@ impl phy::RxToken for Received {
     }
 }
 
-/// Returns whether `packet`, an Ethernet frame, says who sent it. An IPv4 packet from 0.0.0.0 does not (RFC 791, 3.1).
-/// The stack takes one as the answer of a DHCP server, and panics when it answers that server. It ignores an empty
-/// frame.
+/// Returns whether `packet`, an Ethernet frame, says who sent it. An IPv4 packet from 0.0.0.0 does not (RFC 1122,
+/// 3.2.1.3). The stack takes one as the answer of a DHCP server, and panics when it answers that server. It ignores an
+/// empty frame.
 fn has_sender(packet: &[u8]) -> bool {
     !matches!((packet.get(12..14), packet.get(26..30)), (Some([0x08, 0x00]), Some([0, 0, 0, 0])))
 }
