@@ -42,7 +42,7 @@ pub(crate) fn initialize(devices: &mut Vec<UnclaimedDevice>, mut complain: impl 
     let _mask = IrqMask::new();
     let mut interfaces = Vec::new();
     for (mut card, interrupt) in cards {
-        // The stack panics if it is given such an address.
+        // The stack panics if its own address is that of a group.
         let address = HardwareAddress(card.hardware_address());
         if address.is_group() {
             complain(VirtioError::GroupAddress(address));
