@@ -543,7 +543,8 @@ problems! {
         _ => write!(f, "{left} and {right} cannot be combined"),
     };
     /// A value that can be compared for equality only, with an operator that orders.
-    Order = "strings, functions, probes, stacks, buffers and tuples can be compared by == and != only";
+    Order =
+        "strings known only at a hit, functions, probes, stacks, buffers and tuples can be compared by == and != only";
     /// A read through a value that is no pointer.
     NotAPointer = "only a pointer can be dereferenced, as in *(u32 *)arg0";
     /// An argument that has to be a string literal.
