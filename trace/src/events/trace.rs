@@ -147,22 +147,14 @@ impl<P: RegisteredProbe> Events<P> {
     ) -> Result<(), ShowError> {
         self.keep_snapshot(false)?;
         let SnapshotFile { is_allocated, snapshot } = &*self.snapshot_file.lock();
-        let (present, written) = match cpu {
-            Some(cpu) => {
-                let stats = snapshot.stats().nth(cpu).unwrap_or_default();
-                (stats.entries, stats.written())
-            }
-            None => (snapshot.present(), snapshot.written()),
-        };
+        let (present, _) = snapshot.entries_of(cpu);
         if present == 0 {
             let state = if *is_allocated { "allocated" } else { "freed" };
             let tracer = self.options.tracer.name();
             write!(out, "# tracer: {tracer}\n#\n#\n# * Snapshot is {state} *\n#\n")?;
             return Ok(out.write_str(if cpu.is_some() { SNAPSHOT_HELP_OF_CPU } else { SNAPSHOT_HELP })?);
         }
-        self.write_header(out, present, written, cpus)?;
-        let is_of_all = cpu.is_none();
-        self.write_records(out, snapshot, is_of_all, &|_, record| is_of_all || cpu == Some(record.cpu), symbols, clock)
+        self.write_copy(out, snapshot, cpu, cpus, symbols, clock)
     }
 
     /// Empties the ring of `cpu`.
@@ -263,10 +255,23 @@ impl<P: RegisteredProbe> Events<P> {
         clock: Clock,
     ) -> Result<(), ShowError> {
         self.keep_snapshot(false)?;
-        let snapshot = self.rings.snapshot()?;
-        let stats = snapshot.stats().nth(cpu).unwrap_or_default();
-        self.write_header(out, stats.entries, stats.written(), cpus)?;
-        self.write_records(out, &snapshot, false, &|_, record| record.cpu == cpu, symbols, clock)
+        self.write_copy(out, &self.rings.snapshot()?, Some(cpu), cpus, symbols, clock)
+    }
+
+    /// Writes the heading and all records of a copy of the rings, or those of one `cpu`.
+    fn write_copy(
+        &self,
+        out: &mut dyn Write,
+        copy: &Snapshot,
+        cpu: Option<usize>,
+        cpus: usize,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> Result<(), ShowError> {
+        let (present, written) = copy.entries_of(cpu);
+        self.write_header(out, present, written, cpus)?;
+        let is_meant = |_: usize, record: &Record<'_>| cpu.is_none_or(|cpu| cpu == record.cpu);
+        self.write_records(out, copy, cpu.is_none(), &is_meant, symbols, clock)
     }
 
     /// Writes the file `per_cpu/cpuN/stats` of `cpu`; `now` is the system counter.

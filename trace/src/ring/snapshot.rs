@@ -369,6 +369,14 @@ impl Snapshot {
     pub fn written(&self) -> u64 {
         self.stats().map(|stats| stats.written()).sum()
     }
+
+    /// Returns the numbers of records that are [present](Self::present) and [written](Self::written): all, or those of
+    /// one `cpu`.
+    pub(crate) fn entries_of(&self, cpu: Option<usize>) -> (u64, u64) {
+        let Some(cpu) = cpu else { return (self.present(), self.written()) };
+        let stats = self.stats().nth(cpu).unwrap_or_default();
+        (stats.entries, stats.written())
+    }
 }
 
 impl Copied {
