@@ -34,7 +34,7 @@ const TCR_EPD0: u64 = 1 << 7;
 /// HCR_EL2 (Arm ARM, D24.2): RW, and no traps of pointer authentication (API, APK).
 const HCR: u64 = 1 << 31 | 1 << 41 | 1 << 40;
 /// The number of level 3 tables for the image, 2 MiB each. linker.ld checks that they are enough.
-const IMAGE_TABLES: usize = 4;
+const IMAGE_TABLES: usize = 8;
 
 core::arch::global_asm!(
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/boot.S")),
