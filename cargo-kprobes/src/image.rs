@@ -247,9 +247,12 @@ pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
     write_file(bytes, out, None)
 }
 
-/// Writes a file as [`write_bytes()`] does. Fails if a device, such as `/dev/null`, or a directory is there. The file
-/// appears with these permissions; if they are `None`, with those of any new file.
+/// Writes a file as [`write_bytes()`] does. Fails if a device, such as `/dev/null`, or a directory is there. If a link is
+/// there, the file that it leads to is replaced. The file appears with these permissions; if they are `None`, with those
+/// of any new file.
 fn write_file(bytes: &[u8], out: &Path, permissions: Option<Permissions>) -> Result<()> {
+    // Fails if there is no file, or a link that leads nowhere, which is replaced.
+    let out = &*fs::canonicalize(out).unwrap_or_else(|_| out.to_owned());
     let is_other = fs::metadata(out).is_ok_and(|found| !found.is_file());
     ensure!(!is_other, "{} is not a file, and would be replaced by one", out.display());
     let mut unfinished = out.as_os_str().to_owned();

@@ -315,6 +315,19 @@ fn what_is_no_file_is_not_replaced() {
     assert_eq!((error, is_kept), (format!("{} is not a file, and would be replaced by one", path.display()), true));
 }
 
+#[cfg(unix)]
+#[test]
+fn what_a_link_leads_to_is_replaced() {
+    let [file, link] = ["file", "link"].map(|name| env::temp_dir().join(format!("kprobes-{name}-{}", process::id())));
+    fs::write(&file, b"before").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    write_bytes(b"image", &link).unwrap();
+    let is_link = fs::symlink_metadata(&link).unwrap().is_symlink();
+    let content = fs::read(&file).unwrap();
+    [link, file].iter().for_each(|path| fs::remove_file(path).unwrap());
+    assert_eq!((is_link, &*content), (true, &b"image"[..]));
+}
+
 #[test]
 fn a_plain_image_is_what_is_in_memory() {
     let elf = ElfBuilder::new().elf();
