@@ -29,13 +29,10 @@ use crate::machine::{Output, Qemu, Uart};
 
 /// How long a pulled cable stays out.
 const PULLED: Duration = Duration::from_millis(700);
-/// How long bytes wait for a process that has the port open and does not read. On a busy host, Linux takes more than a
-/// second now and then until a pseudo-terminal that is full and is read has room again.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest time to wait before looking again.
 const TURN: Duration = Duration::from_millis(1);
-/// The most pieces of output that are carried before the bytes from the host have their turn.
-const PIECES: usize = 64;
+/// The most writes to the host before the bytes from the host have their turn.
+const WRITES: usize = 64;
 
 /// The faults of a cable.
 #[derive(Clone, Default)]
@@ -71,6 +68,7 @@ impl Cable {
         let mut carrier = Carrier {
             board,
             sent,
+            unwritten: Vec::new(),
             port: port.clone(),
             end: Some(end),
             faults,
@@ -129,6 +127,8 @@ fn wait(end: &OwnedFd, events: PollFlags) -> PollFlags {
 struct Carrier {
     board: Qemu,
     sent: Receiver<Output>,
+    /// Bytes of the board that the host has not taken yet.
+    unwritten: Vec<u8>,
     port: PathBuf,
     /// The board's end of the pseudo-terminal. `None` while the cable is out.
     end: Option<OwnedFd>,
@@ -164,15 +164,15 @@ impl Carrier {
                 self.end = None;
             }
         }
-        for _ in 0..PIECES {
-            match self.sent.try_recv() {
-                Ok(Output::Bytes(bytes)) => {
-                    let bytes = self.spoil(bytes);
-                    self.write(&bytes);
+        for _ in 0..WRITES {
+            if self.unwritten.is_empty() {
+                match self.sent.try_recv() {
+                    Ok(Output::Bytes(bytes)) => self.unwritten = self.spoil(bytes),
+                    Ok(Output::End) => return false,
+                    Err(_) => break,
                 }
-                Ok(Output::End) => return false,
-                Err(_) => break,
             }
+            self.write();
         }
         true
     }
@@ -193,23 +193,17 @@ impl Carrier {
         }
     }
 
-    /// Writes to the host. Bytes are lost while no process has the port open. Otherwise the board waits for the reader:
-    /// it is no faster than a cable.
-    fn write(&self, mut bytes: &[u8]) {
-        let Some(end) = &self.end else { return };
-        let deadline = Instant::now() + PATIENCE;
-        while !bytes.is_empty() && !self.is_over() && Instant::now() < deadline {
-            let ready = wait(end, PollFlags::OUT);
-            if ready.contains(PollFlags::HUP) {
-                return;
-            }
-            if ready.contains(PollFlags::OUT) {
-                match write(end, bytes) {
-                    Ok(length) => bytes = &bytes[length..],
-                    Err(Errno::AGAIN | Errno::INTR) => {}
-                    Err(_) => return,
-                }
-            }
+    /// Writes what the host takes within [`TURN`]. The rest waits for its reader, however long a busy host keeps that
+    /// reader waiting. Bytes are lost while no process has the port open.
+    fn write(&mut self) {
+        let written = match &self.end {
+            Some(end) if !wait(end, PollFlags::OUT).contains(PollFlags::HUP) => write(end, &self.unwritten),
+            _ => Ok(self.unwritten.len()),
+        };
+        match written {
+            Ok(length) => drop(self.unwritten.drain(..length)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.unwritten.clear(),
         }
     }
 
