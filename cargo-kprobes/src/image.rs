@@ -251,15 +251,15 @@ pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
 /// there, the file that it leads to is replaced. The file appears with these permissions; if they are `None`, with those
 /// of any new file.
 fn write_file(bytes: &[u8], out: &Path, permissions: Option<Permissions>) -> Result<()> {
-    // Fails if there is no file, or a link that leads nowhere, which is replaced.
-    let out = &*fs::canonicalize(out).unwrap_or_else(|_| out.to_owned());
     let is_other = fs::metadata(out).is_ok_and(|found| !found.is_file());
     ensure!(!is_other, "{} is not a file, and would be replaced by one", out.display());
-    let mut unfinished = out.as_os_str().to_owned();
+    // A link that leads to no file is replaced itself.
+    let place = fs::canonicalize(out).unwrap_or_else(|_| out.to_owned());
+    let mut unfinished = place.as_os_str().to_owned();
     unfinished.push(format!(".{}", process::id()));
     fs::write(&unfinished, bytes)
         .and_then(|()| permissions.map_or(Ok(()), |permissions| fs::set_permissions(&unfinished, permissions)))
-        .and_then(|()| fs::rename(&unfinished, out))
+        .and_then(|()| fs::rename(&unfinished, &place))
         .inspect_err(|_| drop(fs::remove_file(&unfinished)))
         .with_context(|| format!("{} cannot be written", out.display()))
 }
