@@ -73,7 +73,7 @@ pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            '\r' => {}
+            '\r' | '\0' => {}
             '\n' => printable.push('\n'),
             _ if character.is_control() => printable.extend(character.escape_default()),
             _ => printable.push(character),

@@ -8,7 +8,7 @@ use kprobes_loader_protocol::{
     package::Package,
     sender::{Sender, Stage},
 };
-use kprobes_pl011::{QUIT_KEY, QUITS};
+use kprobes_pl011::{PULSE, QUIT_KEY, QUITS};
 
 use super::{
     boards_with,
@@ -96,7 +96,7 @@ struct OtherProgram {
 
 impl OtherProgram {
     fn receive(&mut self, text: &[u8]) {
-        self.received.extend(text);
+        self.received.extend(text.iter().filter(|byte| **byte != PULSE));
         self.received.drain(..self.received.len().saturating_sub(REMEMBERED));
     }
 
