@@ -76,8 +76,11 @@ impl Load<'_> {
                 _ => {}
             }
             progress.show(sender.stage(), line.is_connected());
-            // While the loader unpacks the image, it sends nothing.
-            let silence = if sender.stage() == Stage::Unpacking { Duration::ZERO } else { answered.elapsed() };
+            // While the loader unpacks the image, it sends nothing. If what it says at the end is lost, it is asked.
+            if sender.stage() == Stage::Unpacking {
+                answered = Instant::now();
+            }
+            let silence = answered.elapsed();
             if limit.is_some_and(|limit| silence > limit) {
                 progress.end();
                 ensure!(line.is_connected(), "the port {} disappeared and did not come back", line.name());
