@@ -31,18 +31,29 @@ pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Res
     };
     let after = config::with_section(&before, &configuration(board)?)?;
     let (place, saved) = (directory.join(KERNEL), directory.join(SAVED));
-    let is_saved = place.exists() && !config::has_section(&before);
-    if is_saved {
-        // The kernel is that of another system.
-        ensure!(!saved.exists(), "{} and {} both exist: remove one of them", place.display(), saved.display());
-        fs::copy(&place, &saved)
-            .and_then(|_| File::open(&saved)?.sync_all())
-            .with_context(|| format!("{} cannot be saved", place.display()))?;
+    let there = match fs::read(&place) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error).with_context(|| format!("{} cannot be read", place.display())),
+    };
+    // Without the section, the kernel is that of another system, or was put there by a command that did not get to the
+    // section. Such a command may have saved the kernel already.
+    let is_first = !config::has_section(&before);
+    if let Some(other) = there.filter(|bytes| is_first && bytes != kernel)
+        && !fs::read(&saved).is_ok_and(|bytes| bytes == other)
+    {
+        ensure!(
+            !saved.exists(),
+            "{} and {} both exist: remove or rename the one that no system on the card needs",
+            place.display(),
+            saved.display()
+        );
+        replace(&saved, &other)?;
     }
-    // The kernel comes first: it is not booted without the section.
+    // The section comes last: with it, a command takes the kernel for its own.
     replace(&place, kernel)?;
     replace(&path, after.as_bytes())?;
-    Ok(is_saved.then_some(saved))
+    Ok((is_first && saved.exists()).then_some(saved))
 }
 
 /// Checks that the directory is a boot partition for this board.
@@ -126,6 +137,18 @@ mod tests {
         assert_eq!(write(board, &directory, b"ours", true).unwrap(), Some(directory.join(SAVED)));
         assert_eq!(write(board, &directory, b"newer", true).unwrap(), None);
         assert_eq!((read("kernel8.img"), read(SAVED)), ("newer".into(), "theirs".into()));
+        // A command that ended before the kernel, or between the kernel and the section, can be repeated.
+        for there in ["theirs", "newer"] {
+            put("config.txt", "dtparam=audio=on\n");
+            put("kernel8.img", there);
+            assert_eq!(write(board, &directory, b"newer", true).unwrap(), Some(directory.join(SAVED)));
+            assert_eq!((read("kernel8.img"), read(SAVED)), ("newer".into(), "theirs".into()));
+        }
+        put("config.txt", "dtparam=audio=on\n");
+        let refusal = write(board, &directory, b"newest", true).unwrap_err().to_string();
+        assert!(refusal.contains("both exist"), "{refusal}");
+        assert_eq!((read("kernel8.img"), read(SAVED)), ("newer".into(), "theirs".into()));
+        assert!(write(board, &directory, b"newer", true).is_ok());
         let config = read("config.txt");
         assert!(
             config.starts_with("dtparam=audio=on\n") && config.matches("kernel=kernel8.img").count() == 1,
