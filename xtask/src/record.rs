@@ -25,6 +25,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::Access;
 
 use crate::{
     boot,
@@ -104,7 +105,7 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         None => None,
     };
     options.record_options.command.iter().try_for_each(|command| check_line("the command", command))?;
-    options.output.iter().try_for_each(|path| check_directory(path))?;
+    options.output.iter().try_for_each(|path| check_writable(path))?;
     let target = options.machine.target()?;
     let channel = Channel::of(&target)?;
     catch_interrupts();
@@ -147,12 +148,17 @@ pub fn record(options: &Options) -> Result<ExitCode> {
     Ok(if recorded.write_all(&options.output) { status.into() } else { ExitCode::FAILURE })
 }
 
-/// Checks that a file can be written at the end: that its directory exists, and that it is no directory itself.
-pub fn check_directory(path: &Path) -> Result<()> {
+/// Checks that a file can be written at the end: that it is no directory, and that this user may write it, or may make
+/// it in its directory.
+pub fn check_writable(path: &Path) -> Result<()> {
     ensure!(!path.is_dir(), "{} is a directory", path.display());
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     ensure!(directory.is_none_or(Path::is_dir), "{}: there is no such directory", path.display());
-    Ok(())
+    let (written, how) = match path.exists() {
+        true => (path, Access::WRITE_OK),
+        false => (directory.unwrap_or(Path::new(".")), Access::WRITE_OK | Access::EXEC_OK),
+    };
+    rustix::fs::access(written, how).with_context(|| format!("{} cannot be written", path.display()))
 }
 
 /// A second way out of QEMU beside the UART: a virtio console that writes to a file.

@@ -27,7 +27,7 @@ use ratatui::{
 
 use crate::{
     boot, lines,
-    record::check_directory,
+    record::check_writable,
     remote::{Heard, Remote, Stopped, TURN},
     signals::{catch_interrupts, is_interrupted, restore_on_exit},
     trace::{Outcome, ProgramOptions, REFUSED, Stream, run_text},
@@ -98,7 +98,7 @@ pub fn top(options: &Options) -> Result<ExitCode> {
         options.svg.is_some() || io::stdin().is_terminal() && io::stdout().is_terminal(),
         "a live view needs a terminal, unless it draws a picture (--svg); `cargo xtask trace` writes to files and pipes"
     );
-    options.svg.as_deref().map_or(Ok(()), check_directory)?;
+    options.svg.as_deref().map_or(Ok(()), check_writable)?;
     let mut top = Top::new(&options.top_options)?;
     top.frames = options.frames.then(Frames::default);
     let target = options.machine.target()?;

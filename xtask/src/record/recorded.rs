@@ -289,14 +289,14 @@ mod tests {
     use anyhow::anyhow;
 
     use super::*;
-    use crate::{record::check_directory, trace::STOPPED};
+    use crate::{record::check_writable, trace::STOPPED};
 
     #[test]
     fn the_other_files_are_written_if_one_cannot_be() {
         let directory = env::temp_dir().join(format!("kprobes-recorded-{}", process::id()));
         fs::create_dir_all(&directory).unwrap();
         let other = directory.join("trace.dat");
-        assert!(check_directory(&directory).is_err() && check_directory(&other).is_ok());
+        assert!(check_writable(&directory).is_err() && check_writable(&other).is_ok());
         assert!(!Recorded::default().write_all(&[directory.join("none/trace.dat"), other.clone()]));
         assert!(fs::read(&other).unwrap().starts_with(&[0x17, 0x08, 0x44]));
         assert!(Recorded::default().write_all(&[other]));
