@@ -220,7 +220,7 @@ impl Source {
         };
         // The line ends with the program's own text.
         let origin = |at: usize| self.origins.get(at).copied().unwrap_or(Origin { text: 0, at: own.text.len() });
-        let (first, last) = (origin(start), origin(end.max(start + 1) - 1));
+        let (first, last) = (origin(start), origin(end.max(start.saturating_add(1)) - 1));
         let text = &self.texts[first.text].text;
         let end = match last.text == first.text {
             true => {
@@ -230,7 +230,7 @@ impl Source {
             // A cause in several files is shown in the first.
             false => text.len(),
         };
-        self.mark(first.text, first.at..end, sentence)
+        self.mark(first.text, text.floor_char_boundary(first.at)..end, sentence)
     }
 
     /// Returns the sentence with a part of the text with the number `number`.
@@ -343,6 +343,10 @@ mod tests {
         assert_eq!(shown, "f.bt:3:15: error: no\n  \t@ = str($1);\tfoo(é);\n  \t            \t^^^");
         let start = source.line.find("argument").unwrap();
         assert!(source.refusal(Some((start, start + 8)), "no").starts_with("f.bt:4:10: error: no\n"));
+        // A line may damage the numbers.
+        let within = source.line.find("é)").unwrap() + 1;
+        assert!(source.refusal(Some((within, within + 1)), "no").starts_with("f.bt:3:19: error: no\n"));
+        assert!(source.refusal(Some((usize::MAX, 0)), "no").starts_with("f.bt:5:1: error: no\n"));
         assert_eq!(source.refusal(None, "no"), "f.bt: error: no");
         let end = source.line.len();
         assert!(source.refusal(Some((end, end)), "no").starts_with("f.bt:5:1: error: no\n  \n  ^"));
