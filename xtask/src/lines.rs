@@ -87,9 +87,11 @@ impl fmt::Display for Listing<'_> {
         for row in self.source.rows.iter().filter(begins_line) {
             files.entry(row.file).or_default().entry(row.line).or_default().push(row.address);
         }
-        // All lines of the function itself, first.
+        // All lines of the function itself of which there is text, first. A damaged table may name any line.
         if let Some(Declaration { file, line, more }) = *declaration {
-            let own = (line..=line + more).map(|line| (line, Vec::new()));
+            let text = (self.text_of)(&self.source.files[file as usize].built_from);
+            let last = text.map_or(0, |text| text.len()).min(line.saturating_add(more) as usize) as u32;
+            let own = (line.max(1)..=last).map(|line| (line, Vec::new()));
             let with_code = files.remove(&file).unwrap_or_default();
             files.insert(file, own.chain(with_code).collect());
         }
@@ -190,6 +192,13 @@ lib.rs (the source is not here)
        1        +0x4
 ";
         assert_eq!(listed(0), own);
+        let listed_damaged = |declaration: Declaration| {
+            let Function { name, range, .. } = &source.functions[0];
+            let function = Function { name: name.clone(), range: range.clone(), declaration: Some(declaration) };
+            Listing { source: &source, function: &function, text_of: &text }.to_string()
+        };
+        assert_eq!(listed_damaged(Declaration { file: 1, line: 2, more: u32::MAX - 2 }), own);
+        assert!(listed_damaged(Declaration { file: 1, line: 0, more: 0 }).contains("\n       2        +0x0 +0xc "));
         let unknown = "\
 blk::read::<u16> at 0x2000, 32 bytes:
 blk.rs
