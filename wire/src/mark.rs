@@ -131,14 +131,22 @@ pub struct Reader {
 
 #[cfg(any(test, feature = "host"))]
 impl Reader {
-    /// Takes the next bytes, and returns the segments that they complete.
+    /// Takes the next bytes, and returns the segments that they complete. If another text begins, one without its end
+    /// becomes plain.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Segment> {
         let mut segments = Vec::new();
         for &byte in bytes {
             let is = |c: char| u32::from(byte) == u32::from(c);
             match &mut self.marked {
                 // No marked text contains SO, so a text that has not ended was cut off.
-                _ if is(BEGIN) => (self.marked, self.is_escaped) = (Some(Vec::new()), false),
+                _ if is(BEGIN) => {
+                    segments.extend(self.cut_off().map(|mut text| {
+                        // It is a line of its own.
+                        text.extend((!text.ends_with(b"\n")).then_some(b'\n'));
+                        Segment::Plain(text)
+                    }));
+                    self.marked = Some(Vec::new());
+                }
                 None => match segments.last_mut() {
                     Some(Segment::Plain(plain)) => plain.push(byte),
                     _ => segments.push(Segment::Plain(vec![byte])),
@@ -168,6 +176,16 @@ impl Reader {
             }
         }
         segments
+    }
+
+    /// Ends the text that has begun, if any, and returns the bytes that have come of it. Call it if nothing comes of a
+    /// text for long: if its end was lost, what follows it, such as a prompt, was taken for a part of it. A frame means
+    /// nothing without its end.
+    pub fn cut_off(&mut self) -> Option<Vec<u8>> {
+        self.is_escaped = false;
+        let marked = self.marked.take()?;
+        let (letter, text) = marked.split_first()?;
+        (*letter != FRAME && !text.is_empty()).then(|| text.to_vec())
     }
 }
 
@@ -216,7 +234,8 @@ mod tests {
     fn a_text_that_is_cut_off_hides_nothing_after_it() {
         let whole = Marked(Mark::Frame, "AAAA");
         let stopped = "\u{e}pAB\nmachine stopped: no\n";
-        for (text, plain) in [("\u{e}pAB", None), ("\u{e}oAB\u{10}", None), (stopped, Some("machine stopped: no\r\n"))]
+        for (text, plain) in
+            [("\u{e}pAB", None), ("\u{e}oAB\u{10}", Some("AB\n")), (stopped, Some("machine stopped: no\r\n"))]
         {
             let mut expected: Vec<_> = plain.map(|plain| Segment::Plain(plain.into())).into_iter().collect();
             expected.push(Segment::Marked(Mark::Frame, "AAAA".into()));
@@ -226,6 +245,21 @@ mod tests {
         reader.feed(b"\x0ep");
         let endless = [b'A'; 3 * FRAME_MAX];
         assert!(matches!(&reader.feed(&endless)[..], [Segment::Plain(_)]));
+    }
+
+    #[test]
+    fn a_text_whose_end_was_lost_can_be_cut_off() {
+        let mut reader = Reader::default();
+        assert_eq!(reader.cut_off(), None);
+        assert_eq!(reader.feed(b"\x0edno\r\nkprobes> "), []);
+        assert_eq!(reader.cut_off(), Some(b"no\nkprobes> ".to_vec()));
+        assert_eq!(reader.feed(b"x"), [Segment::Plain(b"x".to_vec())]);
+        assert_eq!(reader.feed(b"\x0epAB"), []);
+        assert_eq!(reader.cut_off(), None);
+        assert_eq!(
+            reader.feed(b"\x0eoAB\n\x0ed\x0f"),
+            [Segment::Plain(b"AB\n".to_vec()), Segment::Marked(Mark::Done, String::new())]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Result;
-use kprobes_pl011::PULSE_KEY;
+use kprobes_pl011::{PULSE, PULSE_KEY};
 use kprobes_wire::{
     mark::{Mark, Reader, Segment},
     record::from_base64,
@@ -86,6 +86,8 @@ pub struct Remote {
     /// How long it may give no sign of life.
     patience: Duration,
     last_sign: Instant,
+    /// When it first replied to a request for a sign of life since its last output.
+    pulses_since: Option<Instant>,
     last_pulse: Instant,
     /// Parts that came together with an awaited one, and after it.
     pending: Vec<Heard>,
@@ -113,6 +115,7 @@ impl Remote {
             console: Console::new(PROMPT),
             patience: Duration::from_secs(seconds),
             last_sign: now,
+            pulses_since: None,
             last_pulse: now,
             pending: Vec::new(),
             frames: Vec::new(),
@@ -200,7 +203,7 @@ impl Remote {
             match self.outputs.recv_timeout(left.min(period)) {
                 Ok(Output::Bytes(bytes)) => {
                     self.last_sign = Instant::now();
-                    let heard = self.tell(&bytes)?;
+                    let heard = self.take(&bytes)?;
                     if !heard.is_empty() {
                         return Ok(heard);
                     }
@@ -228,9 +231,24 @@ impl Remote {
         }
     }
 
-    fn tell(&mut self, bytes: &[u8]) -> Result<Vec<Heard>, Stopped> {
+    /// Takes the next bytes of the machine, and returns what they complete.
+    fn take(&mut self, bytes: &[u8]) -> Result<Vec<Heard>, Stopped> {
+        if bytes.iter().any(|byte| *byte != PULSE) {
+            self.pulses_since = None;
+            let segments = self.marks.feed(bytes);
+            return self.tell(segments);
+        }
+        // The machine writes a marked text at once. If it has run for so long since, the end of the text was lost.
+        if self.pulses_since.get_or_insert(self.last_sign).elapsed() <= self.patience {
+            return Ok(Vec::new());
+        }
+        let text = self.marks.cut_off();
+        self.tell(text.map(Segment::Plain).into_iter().collect())
+    }
+
+    fn tell(&mut self, segments: Vec<Segment>) -> Result<Vec<Heard>, Stopped> {
         let mut heard = Vec::new();
-        for segment in self.marks.feed(bytes) {
+        for segment in segments {
             let plain = match segment {
                 Segment::Marked(Mark::Frame, text) => {
                     self.frames.extend(from_base64(&text));
