@@ -14,7 +14,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
+use core::{fmt, mem};
 
 use fallible::{Arc, OutOfMemory};
 
@@ -359,8 +359,8 @@ impl<'a> Parser<'a> {
         let Some((histogram, variable)) = self.scope.find(event, &variable) else {
             if let Some(needed) = self.scope.needed {
                 let event = (fallible::copy(event.0)?, fallible::copy(event.1)?);
-                let parts = fallible::collect(self.parts.iter().copied())?;
-                *needed.borrow_mut() = Some(Needed { event, field: fallible::copy(name)?, parts });
+                let (field, keys) = (fallible::copy(name)?, mem::take(&mut self.keys));
+                *needed.borrow_mut() = Some(Needed { event, field, keys });
             }
             return Err(self.error(Problem::NeedsField, name));
         };

@@ -260,12 +260,19 @@ pub(crate) struct Scope<'a> {
     pub(crate) is_removal: bool,
 }
 
-/// A field of another event that an automatic trigger there must keep, under keys with these parts.
+/// A field of another event that an automatic trigger there must keep, under keys like those of the trigger.
 #[derive(Debug)]
 pub(crate) struct Needed {
     pub(crate) event: (String, String),
     pub(crate) field: String,
-    pub(crate) parts: Vec<usize>,
+    pub(crate) keys: Vec<NamedPart>,
+}
+
+/// A part of a key: its size in words, and its name.
+#[derive(Debug)]
+pub(crate) struct NamedPart {
+    pub(crate) words: usize,
+    pub(crate) name: String,
 }
 
 /// The other events, which a trigger can name.
@@ -307,8 +314,8 @@ pub(crate) struct Parser<'a> {
     /// The events that the trigger matches.
     pub(super) matched: &'a [(&'a str, &'a str)],
     pub(super) references: Vec<Reference>,
-    /// The number of words of each part of the key.
-    pub(super) parts: Vec<usize>,
+    /// The parts of the key, once they are known.
+    pub(super) keys: Vec<NamedPart>,
     /// Whether times are in microseconds.
     pub(super) microseconds: bool,
 }

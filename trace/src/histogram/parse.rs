@@ -23,7 +23,7 @@ use core::{fmt, mem, ptr};
 use fallible::{OutOfMemory, TryClone};
 
 use super::action::{ACTIONS_MAX, Action, Added, Effect, ParsedAction};
-use super::expression::{Content, Form, Op, Parser, Reference, Scope, VARIABLES_MAX, Value, Variable};
+use super::expression::{Content, Form, NamedPart, Op, Parser, Reference, Scope, VARIABLES_MAX, Value, Variable};
 use super::table::VALUES_MAX;
 use super::{Error, Histogram, Key, Problem, Source, Transform};
 use crate::definition::number;
@@ -302,7 +302,7 @@ impl Definition {
             return Err(all.error_about(Problem::NoSuchEvent, event));
         }
         let (references, matched) = (Vec::new(), &matched[..]);
-        let mut parser = Parser { all, fields, scope, own: &own, matched, references, parts: Vec::new(), microseconds };
+        let mut parser = Parser { all, fields, scope, own: &own, matched, references, keys: Vec::new(), microseconds };
         let mut sums = Vec::new();
         let mut is_first_hits = true;
         for value in values.into_iter().flat_map(|values| values.split(',')) {
@@ -344,7 +344,9 @@ impl Definition {
         if !is_filter_right() {
             return Ok(None);
         }
-        parser.parts = fallible::collect(keys.iter().map(|key| Key::of(key).words))?;
+        let parts =
+            keys.iter().map(|key| Ok(NamedPart { words: Key::of(key).words, name: fallible::copy(&key.name)? }));
+        parser.keys = fallible::collect_results::<_, Error>(parts)?;
         let mut added = Added::default();
         let actions = actions.into_iter().map(|action| parser.action(action, &variables, &mut added));
         let actions = fallible::collect_results(actions)?;
@@ -464,9 +466,14 @@ impl Definition {
         })
     }
 
-    /// Whether the parts of the key have these sizes in words.
-    pub(crate) fn has_parts(&self, parts: &[usize]) -> bool {
-        self.keys.iter().map(|key| Key::of(key).words).eq(parts.iter().copied())
+    /// Whether the parts of the key have the sizes of these.
+    pub(crate) fn has_parts(&self, parts: &[NamedPart]) -> bool {
+        self.keys.iter().map(|key| Key::of(key).words).eq(parts.iter().map(|part| part.words))
+    }
+
+    /// Returns the names of the keys.
+    pub(crate) fn key_names(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|key| key.name.as_str())
     }
 
     /// Writes the names of the keys, separated by commas.

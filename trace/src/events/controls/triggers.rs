@@ -51,9 +51,10 @@ impl<P: RegisteredProbe> Events<P> {
     }
 
     /// Sets an automatic trigger that keeps a field of another event, which is `needed` by the trigger `text` of event
-    /// `name`. It gets the keys and the filter of a histogram that the other event has.
+    /// `name`. It gets the keys and the filter of a histogram that the other event has: one whose keys have the same
+    /// types, or, if there is none, the same sizes.
     fn keep_field(&mut self, name: Name<'_>, text: &str, needed: &Needed) -> Result<(), Errno> {
-        let Needed { event: (group, event), field, parts } = needed;
+        let Needed { event: (group, event), field, keys } = needed;
         let refuse = |events: &mut Self, before, problem| {
             let column = logged(text).map_or(0, |command| command.find(field.as_str()).unwrap_or(0));
             let before = Option::map(before, |problem| (problem, column));
@@ -61,9 +62,15 @@ impl<P: RegisteredProbe> Events<P> {
         };
         let triggers = self.settings((group, event)).map_or(&[][..], Settings::triggers);
         let is_like = |trigger: &&Arc<Trigger>| {
-            trigger.histogram().is_some_and(|histogram| histogram.definition().has_parts(parts))
+            trigger.histogram().is_some_and(|histogram| histogram.definition().has_parts(keys))
         };
-        let Some(trigger) = triggers.iter().find(is_like) else {
+        let has_same_types = |trigger: &&Arc<Trigger>| {
+            let own = keys.iter().map(|key| self.type_of_key(name, &key.name));
+            let names = trigger.histogram().into_iter().flat_map(|histogram| histogram.definition().key_names());
+            own.eq(names.map(|key| self.type_of_key((group, event), key)))
+        };
+        let mut alike = triggers.iter().filter(is_like);
+        let Some(trigger) = alike.clone().find(has_same_types).or_else(|| alike.next()) else {
             return Err(refuse(self, None, histogram::Problem::NoMatchingHistogram));
         };
         let mut line = fallible::Text::default();
@@ -87,6 +94,15 @@ impl<P: RegisteredProbe> Events<P> {
             }
             errno => errno,
         })
+    }
+
+    /// Returns the type, the size and the sign of the field that a key of a histogram of the event `event` is taken
+    /// from. A key without a field has its name for a type.
+    fn type_of_key<'a>(&'a self, event: Name<'_>, key: &'a str) -> (&'a str, usize, bool) {
+        let name = key.split_once('.').map_or(key, |(name, _modifier)| name);
+        let fields = self.find(event).map_or(&[][..], |event| &event.format().fields);
+        let field = fields.iter().find(|field| field.name == name);
+        field.map_or((name, 0, false), |field| (&field.text, field.size, field.signed))
     }
 
     /// Removes automatic triggers that no trigger needs any more. If there is no memory for the removal, they stay
@@ -335,7 +351,7 @@ impl<P: RegisteredProbe> Events<P> {
                     _ => Target::Recording(settings.recording().clone()),
                 })
             }
-            TriggerKind::Histogram(_) | TriggerKind::Stacktrace | TriggerKind::Snapshot => None,
+            TriggerKind::Histogram(_) | TriggerKind::Stacktrace { .. } | TriggerKind::Snapshot => None,
         })
     }
 

@@ -485,6 +485,24 @@ fn a_match_records_a_synthetic_event() {
     assert_eq!(pair.triggers("first").lines().count(), 1, "what was set for it goes with it");
 }
 
+/// The other event may have histograms of the same size that count by something else.
+#[test]
+fn a_field_is_kept_under_a_key_of_the_same_type() {
+    for (first, kept) in [("cpu", "key"), ("key", "key"), ("cpu,cpu", "cpu,cpu")] {
+        let mut pair =
+            Controlled::new(&["p:g/first f cpu=%x2:s64 key=%x0 num=%x1", "p:g/second f+4 next=%x0 other=%x1"]);
+        pair.synthetic("lat u64 was");
+        let keys = if first == kept { vec![first] } else { vec![first, kept] };
+        for keys in keys {
+            pair.trigger("first", &format!("hist:keys={keys}")).unwrap();
+        }
+        let own = if first.contains(',') { "next,other" } else { "next" };
+        pair.trigger("second", &format!("hist:keys={own}:onmatch(g.first).lat(num)")).unwrap();
+        let automatic = format!("hist:keys={kept}:vals=hitcount:synthetic_num=num:sort=hitcount:size=2048 [active]");
+        assert_eq!(pair.triggers("first").lines().last().unwrap(), automatic);
+    }
+}
+
 /// The log has what the user has written, and not the trigger that this needs at the other event.
 #[test]
 fn a_field_that_the_matched_event_lacks_is_an_error_of_the_line() {
