@@ -146,6 +146,9 @@ fn command(text: &str) -> Result<Request, Errno> {
         Request { kind: TriggerKind::Histogram(_) | TriggerKind::Histograms { .. }, .. }
         | Request { filter: Some(_), .. }
         | Request { remove: true, .. } => Err(Errno::Invalid),
+        Request { kind: TriggerKind::Stacktrace { .. }, .. } => {
+            Ok(Request { kind: TriggerKind::Stacktrace { is_command: true }, ..request })
+        }
         request => Ok(request),
     }
 }

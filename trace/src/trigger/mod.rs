@@ -254,7 +254,10 @@ pub struct Trigger {
 pub(crate) enum Action {
     Histogram(Arc<Histogram>),
     /// Records the stack.
-    Stacktrace,
+    Stacktrace {
+        /// Whether its count is used only while the trace is on.
+        is_command: bool,
+    },
     /// Separates the present records of these rings from later ones.
     Snapshot(&'static Rings),
     /// Turns all tracing, or the recording of an event, on or off.
@@ -327,7 +330,7 @@ impl Trigger {
 
     /// Whether the trigger fires after the record of the hit (Linux: `EVENT_CMD_FL_POST_TRIGGER`).
     fn is_late(&self) -> bool {
-        matches!(self.action, Action::Stacktrace) || self.name == TRACEOFF
+        matches!(self.action, Action::Stacktrace { .. }) || self.name == TRACEOFF
     }
 
     /// Returns the histogram; `None` for another trigger.

@@ -43,7 +43,11 @@ pub enum TriggerKind {
     /// `hist`
     Histogram(Definition),
     /// `stacktrace`
-    Stacktrace,
+    Stacktrace {
+        /// Whether it is a command of a function. Its count is used only while the trace is on (Linux:
+        /// `ftrace_stacktrace_count`), and that of a trigger of an event always.
+        is_command: bool,
+    },
     /// `snapshot`
     Snapshot,
     /// `traceon`, `traceoff`
@@ -131,7 +135,7 @@ impl Request {
             return Ok(Self { remove, kind: TriggerKind::Histogram(definition), count: None, filter });
         }
         let (kind, (count, filter)) = match name {
-            "stacktrace" => (TriggerKind::Stacktrace, split_count(parameters)),
+            "stacktrace" => (TriggerKind::Stacktrace { is_command: false }, split_count(parameters)),
             "snapshot" => (TriggerKind::Snapshot, split_count(parameters)),
             "traceon" | "traceoff" => (TriggerKind::Tracing { on: name == "traceon" }, split_count(parameters)),
             "enable_event" | "disable_event" | "enable_hist" | "disable_hist" => {
@@ -253,7 +257,7 @@ impl TriggerKind {
         let choose = |on: bool, enabled, disabled| if on == is_opposite { disabled } else { enabled };
         match self {
             Self::Histogram(_) => Name("hist", None),
-            Self::Stacktrace => Name("stacktrace", None),
+            Self::Stacktrace { .. } => Name("stacktrace", None),
             Self::Snapshot => Name("snapshot", None),
             Self::Tracing { on } => Name(choose(*on, "traceon", TRACEOFF), None),
             Self::Event { on, group, event } => {

@@ -158,7 +158,7 @@ impl Settings {
         let acts_on_it = |trigger: &&Arc<Trigger>| match &trigger.action {
             Action::Switch { switch, .. } => Arc::ptr_eq(switch, &target.recording),
             Action::Order { orders, .. } => Arc::ptr_eq(orders, &target.orders),
-            Action::Histogram(_) | Action::Stacktrace | Action::Snapshot(_) => false,
+            Action::Histogram(_) | Action::Stacktrace { .. } | Action::Snapshot(_) => false,
         };
         self.triggers.iter().filter(acts_on_it).count()
     }
@@ -384,7 +384,7 @@ impl Settings {
         self.triggers.retain(|trigger| match trigger.action {
             Action::Histogram(_) => are_needed,
             Action::Order { .. } => false,
-            Action::Stacktrace | Action::Snapshot(_) | Action::Switch { .. } => true,
+            Action::Stacktrace { .. } | Action::Snapshot(_) | Action::Switch { .. } => true,
         });
     }
 
@@ -476,7 +476,7 @@ impl Action {
     fn of(kind: &TriggerKind, rings: Option<&'static Rings>, target: Option<Target>) -> Option<Self> {
         match *kind {
             TriggerKind::Histogram(_) => None,
-            TriggerKind::Stacktrace => Some(Self::Stacktrace),
+            TriggerKind::Stacktrace { is_command } => Some(Self::Stacktrace { is_command }),
             TriggerKind::Snapshot => rings.map(Self::Snapshot),
             TriggerKind::Tracing { on } | TriggerKind::Event { on, .. } | TriggerKind::Histograms { on, .. } => {
                 Some(match target? {

@@ -63,6 +63,19 @@ fn a_command_enables_an_event_and_records_a_stack() {
 }
 
 #[test]
+fn a_command_records_no_stack_and_keeps_its_count_while_tracing_is_off() {
+    let mut controlled = Controlled::new(&["p:one f"]);
+    controlled.command(&[0x1000], "stacktrace:2").unwrap();
+    controlled.events.rings().set_on(false);
+    hit(0x1000, 1);
+    assert_eq!(controlled.commands(), "0x1000:stacktrace:count=2\n");
+    controlled.events.rings().set_on(true);
+    (0..3).for_each(|_| hit(0x1000, 1));
+    assert_eq!(controlled.commands(), "0x1000:stacktrace:count=0\n");
+    assert_eq!(trace(&controlled.events, 9).matches("<stack trace>").count(), 2);
+}
+
+#[test]
 fn no_list_has_an_event_of_commands() {
     let mut controlled = Controlled::new(&["p:one f"]);
     assert!(snapshot(&controlled.events).contains("is freed"));

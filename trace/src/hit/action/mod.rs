@@ -95,7 +95,7 @@ impl Plan {
         let was_on = tracing.is_on();
         let mut stack = false;
         for bound in &self.triggers {
-            stack |= bound.fire(self, record, state) && tracing.is_on();
+            stack |= bound.fire(self, record, state, tracing) && tracing.is_on();
         }
         let is_on = tracing.is_on();
         let may_keep = if self.has_conditional_trigger { was_on } else { is_on };
@@ -113,8 +113,9 @@ impl Plan {
 
 impl BoundTrigger {
     /// Fires the trigger if its filter accepts the hit. Returns whether the trigger wants a record of the stack.
+    /// `tracing` is the switch for all recording.
     #[inline(always)]
-    fn fire(&self, plan: &Plan, record: &[u8], state: &HitState<'_>) -> bool {
+    fn fire(&self, plan: &Plan, record: &[u8], state: &HitState<'_>, tracing: &Switch) -> bool {
         if let Some(filter) = &self.filter
             && !accept::accepts(filter.tests(), record, state)
         {
@@ -122,7 +123,7 @@ impl BoundTrigger {
         }
         match &self.trigger.action {
             Action::Histogram(histogram) => histogram.count(self, plan, record, state),
-            Action::Stacktrace => return self.trigger.take(),
+            Action::Stacktrace { is_command } => return (!is_command || tracing.is_on()) && self.trigger.take(),
             Action::Snapshot(rings) => {
                 if self.trigger.take() {
                     rings.split();
