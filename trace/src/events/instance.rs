@@ -40,6 +40,7 @@ impl<P: RegisteredProbe> Events<P> {
         while let Some(number) = self.position_of_foreign(main) {
             self.take(number);
         }
+        self.drop_formats();
         self.drop_settings();
         for event in main.iter().filter(|event| !event.is_static()) {
             if !self.has_definition(event.serial()) {

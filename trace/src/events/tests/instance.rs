@@ -69,6 +69,15 @@ fn an_instance_has_the_definitions_of_the_main_trace() {
 }
 
 #[test]
+fn an_instance_forgets_removed_events_without_records() {
+    let (mut main, mut instance) = (main(), Controlled::new(&[]));
+    instance.copy_definitions(&main);
+    remove_all(&mut main.events, None).unwrap();
+    instance.copy_definitions(&main);
+    assert!(instance.events.removed.is_empty());
+}
+
+#[test]
 fn without_memory_an_instance_follows_as_far_as_it_can() {
     let (main, mut instance) = (main(), Controlled::new(&[]));
     let mut allocations = 0;
