@@ -9,7 +9,7 @@ use super::call::written;
 use super::clause::Clause;
 use super::value::Value;
 use crate::error::{Error, Noun, Problem, Span};
-use crate::syntax::{Expression, ExpressionForm, TypeForm, TypeName};
+use crate::syntax::{Expression, ExpressionForm, TypeForm, TypeName, Unary};
 
 /// What a question about a type distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,12 @@ impl Clause<'_, '_> {
             "is_str" => |clause, asked| clause.is(asked, |class| class == Class::Text),
             "is_array" => |clause, asked| clause.is(asked, |class| class == Class::Array),
             "is_literal" => |clause, asked| {
-                let is_written = matches!(*asked.form, ExpressionForm::Integer(_) | ExpressionForm::Text(_));
+                let written = match &*asked.form {
+                    ExpressionForm::Unary { operator: Unary::Negate, operand } => operand,
+                    _ => asked,
+                };
+                let is_written = matches!(*written.form, ExpressionForm::Integer(_))
+                    || matches!(*asked.form, ExpressionForm::Text(_));
                 clause.class(asked).map(|_| is_written.into())
             },
             "sizeof" => Self::size,

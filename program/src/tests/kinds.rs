@@ -54,6 +54,8 @@ fn questions_about_types_are_answered_without_a_hit() {
         ("is_array(arg0)", "0"),
         ("is_literal(\"a\")", "1"),
         ("is_literal(12)", "1"),
+        ("is_literal(-12)", "1"),
+        ("is_literal(-arg0)", "0"),
         ("is_literal(arg0)", "0"),
         ("sizeof(u8)", "1"),
         ("sizeof(uint16_t)", "2"),
