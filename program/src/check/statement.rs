@@ -97,6 +97,8 @@ impl<'c, 's> Clause<'c, 's> {
             }
             StatementForm::Unroll { count, body } => {
                 let times = self.known(count, 1, UNROLL_MAX)?;
+                // What another round tells, the next pass tells, too.
+                let times = if self.checker.is_learning() { 1 } else { times };
                 (0..times).try_for_each(|_| self.block(body))
             }
             StatementForm::While { condition, body } => {
