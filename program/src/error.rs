@@ -436,6 +436,11 @@ problems! {
         /// The maximum.
         most: usize,
     } = "macros are called, and their arguments used, at most {most} times";
+    /// A program that is too long once its macros are written out.
+    Expanded {
+        /// The maximum number of tokens.
+        most: usize,
+    } = "with its macros written out, the program has more than {most} words and signs";
     /// Something other than this token.
     Expected {
         /// The expected token.

@@ -15,13 +15,18 @@ use crate::error::{Error, Problem, Span};
 /// The maximum number of calls of macros and uses of their arguments in a program. It bounds the time to parse macros
 /// that call each other several times.
 const EXPANSIONS_MAX: usize = 1000;
+/// The maximum number of tokens that are parsed of a program, those of a macro at each call, and those of an argument at
+/// each use. It bounds the memory of the parsed program.
+const TOKENS_MAX: usize = 1 << 14;
 
-/// The macros of a program, and the counter that their calls share.
+/// The macros of a program, and the counters that their calls share.
 #[derive(Default)]
 pub(super) struct Macros<'a> {
     all: Vec<Macro<'a>>,
     /// The number of calls and of uses of arguments so far.
     expansions: Cell<usize>,
+    /// The number of tokens that have been parsed.
+    tokens: Cell<usize>,
 }
 
 /// A macro.
@@ -100,6 +105,13 @@ impl<'a> Macros<'a> {
                 return Ok(number);
             }
         }
+    }
+
+    /// Counts a token that is parsed, at `span`.
+    pub fn count_token(&self, span: Span) -> Result<(), Error> {
+        let number = self.tokens.get() + 1;
+        self.tokens.set(number);
+        if number > TOKENS_MAX { Err(span.error(Problem::Expanded { most: TOKENS_MAX })) } else { Ok(()) }
     }
 }
 

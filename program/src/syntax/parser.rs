@@ -46,6 +46,7 @@ impl<'a> Parser<'a> {
 
     /// Moves past the next token.
     pub fn advance(&mut self) -> Result<(), Error> {
+        self.macros.count_token(self.span)?;
         self.last = self.span;
         (self.token, self.span) = self.cursor.token()?;
         Ok(())

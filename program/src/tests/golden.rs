@@ -92,6 +92,7 @@ fn every_error_is_shown() {
         MacroVariable,
         MacroWithin,
         Expansions { most: 1000 },
+        Expanded { most: 16384 },
         Expected { sign: ";" },
         Statement,
         Value,

@@ -83,6 +83,15 @@ fn macros_see_nothing_of_their_callers_but_their_parameters() {
         let text = refused(many);
         assert!(text.contains("macros are called, and their arguments used, at most 1000 times"), "{text}");
     }
+    // Each use of the argument parses all of it.
+    let long = format!(
+        "macro many(x) {{ (x, x, x, x, x, x, x, x, x, x) }} kprobe:f {{ print(many(many(({}1)))); }}",
+        "1,".repeat(83)
+    );
+    if is_tried() {
+        let text = refused(&long);
+        assert!(text.contains("the program has more than 16384 words and signs"), "{text}");
+    }
 }
 
 #[test]
