@@ -25,6 +25,11 @@
 //!
 //! One case is not visible: a function without an exclusive of its own that calls one function which begins a sequence
 //! and another which ends it, and the functions that it calls between them.
+//!
+//! A load-exclusive may also lead to a WFE or WFET, as in a loop that waits for a lock. They then wait for the event
+//! that comes when another CPU stores to the location, because that clears the monitor (C6.2, WFE). If a handler has
+//! executed exclusives meanwhile, this event never comes. A breakpoint does no harm there, as the return from its
+//! exception is an event, too. So such an instruction can be probed, but not by a branch to a stub.
 
 mod callees;
 
@@ -49,6 +54,8 @@ pub struct Sequences {
     steps: Vec<Step>,
     /// For each word, whether a sequence contains it.
     inside: Vec<bool>,
+    /// For each word, whether it lies between a load-exclusive and a WFE or WFET. Empty if the function lacks either.
+    before_wait: Vec<bool>,
 }
 
 /// The meaning of an instruction for an exclusive sequence.
@@ -86,7 +93,7 @@ impl Sequences {
         read: impl Fn(u64) -> u32,
         outside: impl Fn(u64) -> Option<u32>,
     ) -> Result<Self, OutOfMemory> {
-        let mut found = Self::read(function, read)?;
+        let mut found = Self::read(function, &read)?;
         if found.loads().next().is_some() {
             found.end_in_callees(outside);
         }
@@ -117,6 +124,7 @@ impl Sequences {
             }
         }
         found.inside = inside;
+        found.before_wait = found.find_before_wait(read)?;
         Ok(found)
     }
 
@@ -124,7 +132,21 @@ impl Sequences {
     fn read(function: Range<u64>, read: impl Fn(u64) -> u32) -> Result<Self, OutOfMemory> {
         let start = function.start;
         let steps = fallible::collect(function.step_by(4).map(read).map(Step::of))?;
-        Ok(Self { start, steps, inside: Vec::new() })
+        Ok(Self { start, steps, inside: Vec::new(), before_wait: Vec::new() })
+    }
+
+    /// Returns for each word whether a path leads from a load-exclusive to it, and on to a WFE or WFET, or whether it
+    /// is such a one itself. Returns an empty list if the function lacks either.
+    fn find_before_wait(&self, read: impl Fn(u64) -> u32) -> Result<Vec<bool>, OutOfMemory> {
+        let is_wait = |index| waits_for_event(read(self.address(index)));
+        if self.loads().next().is_none() || !(0..self.steps.len()).any(is_wait) {
+            return Ok(Vec::new());
+        }
+        let leads = self.leading_to(is_wait)?;
+        let mut found = self.none()?;
+        self.loads().try_for_each(|load| self.reach(load, &mut found))?;
+        found.iter_mut().zip(leads).for_each(|(found, leads)| *found &= leads);
+        Ok(found)
     }
 
     /// Makes calls of other functions, and branches to them, end a sequence if the other function does so. `outside`
@@ -178,8 +200,9 @@ impl Sequences {
     ///
     /// [`OutOfMemory`] if there is no memory to look for the load.
     pub fn containing(&self, address: u64) -> Result<Option<u64>, OutOfMemory> {
-        let index = address.checked_sub(self.start).and_then(|offset| usize::try_from(offset / 4).ok());
-        let Some(index) = index.filter(|&index| self.inside.get(index) == Some(&true)) else { return Ok(None) };
+        let Some(index) = self.index(address).filter(|&index| self.inside.get(index) == Some(&true)) else {
+            return Ok(None);
+        };
         if self.steps[index] == Step::Load {
             return Ok(Some(address));
         }
@@ -192,6 +215,18 @@ impl Sequences {
         }
         // The load is in a caller.
         Ok(Some(self.start))
+    }
+
+    /// Returns whether a WFE or WFET at the virtual address `address`, or to which a path leads from there, may wait for
+    /// the event of the monitor that a load-exclusive of the function has set.
+    #[must_use]
+    pub fn is_before_wait(&self, address: u64) -> bool {
+        self.index(address).is_some_and(|index| self.before_wait.get(index) == Some(&true))
+    }
+
+    /// Returns the index of the word at the virtual address `address`, which may lie beyond the last word.
+    fn index(&self, address: u64) -> Option<usize> {
+        address.checked_sub(self.start).and_then(|offset| usize::try_from(offset / 4).ok())
     }
 
     fn loads(&self) -> impl Iterator<Item = usize> + use<'_> {
@@ -234,7 +269,13 @@ impl Sequences {
     /// Returns for each word whether a path leads from it to a store-exclusive, before anything else that begins or
     /// ends a sequence.
     fn leading_to_a_store(&self) -> Result<Vec<bool>, OutOfMemory> {
-        let mut leads = fallible::collect(self.steps.iter().map(|&step| step == Step::Store))?;
+        self.leading_to(|index| self.steps[index] == Step::Store)
+    }
+
+    /// Returns for each word whether it is one for whose index `is_end` is true, or a path leads from it to one, before
+    /// anything that begins or ends a sequence.
+    fn leading_to(&self, is_end: impl Fn(usize) -> bool) -> Result<Vec<bool>, OutOfMemory> {
+        let mut leads = fallible::collect((0..self.steps.len()).map(is_end))?;
         let mut changed = true;
         // From the last word to the first, so that only backward branches need another turn.
         while changed {
@@ -271,6 +312,11 @@ impl Step {
             _ => Self::Other(Control::after(word, verdict)),
         }
     }
+}
+
+/// Returns whether the instruction is WFE or WFET (C6.2).
+const fn waits_for_event(word: u32) -> bool {
+    word == 0xd503_205f || word & !0x1f == 0xd503_1000
 }
 
 /// The largest number of words that are read of another function. Outlined functions are short.

@@ -247,6 +247,9 @@ pub enum NotRelocatable {
         /// The virtual address of the literal.
         address: u64,
     },
+    /// Between a load-exclusive and a WFE or WFET, a handler may clear the monitor whose event they wait for. The return
+    /// from an exception is an event as well, so only a breakpoint can probe the instruction.
+    BeforeWait,
 }
 
 impl From<OutOfRange> for NotRelocatable {
@@ -265,6 +268,7 @@ impl fmt::Display for NotRelocatable {
             Self::CheckedCall => "the landing pad of its callee would see a jump instead of a call if a copy called it",
             Self::AuthenticatedCall => "x30 would be lost if the address that it calls failed to authenticate",
             Self::LoadOfZeroRegister => "it loads nothing, so it has no register that could hold the address of its literal",
+            Self::BeforeWait => "a WFE after it waits for an event that a handler may prevent, unless an exception returns",
             Self::Literal { address } => {
                 return write!(
                     f,

@@ -26,6 +26,9 @@ pub struct CheckedInstruction {
     pub word: u32,
     /// How it can be executed: [`Verdict::Slot`] or [`Verdict::Simulate`].
     pub verdict: Verdict,
+    /// Whether it lies between a load-exclusive and a WFE or WFET, so that it cannot have a stub
+    /// ([`NotRelocatable::BeforeWait`](insn::NotRelocatable::BeforeWait)).
+    pub is_before_wait: bool,
 }
 
 /// Checks whether the instruction at the virtual address `address` can be probed, and how. Call it from a task: it asks
@@ -139,12 +142,15 @@ impl Checker {
             return Err(ProbeError::Instruction { address, word, reason: Reason::AfterModifier });
         }
         let sequences = match &self.sequences {
-            FunctionSequences::None => return Ok(CheckedInstruction { word, verdict }),
+            FunctionSequences::None => return Ok(CheckedInstruction { word, verdict, is_before_wait: false }),
             FunctionSequences::Own(sequences) => sequences,
             &FunctionSequences::Whole { load } => return Err(ProbeError::Exclusive { address, load }),
         };
         match sequences.containing(address as u64) {
-            Ok(None) => Ok(CheckedInstruction { word, verdict }),
+            Ok(None) => {
+                let is_before_wait = sequences.is_before_wait(address as u64);
+                Ok(CheckedInstruction { word, verdict, is_before_wait })
+            }
             Ok(Some(load)) => Err(ProbeError::Exclusive { address, load: load as usize }),
             Err(OutOfMemory) => Err(ProbeError::OutOfMemory { address }),
         }

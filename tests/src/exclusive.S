@@ -18,3 +18,17 @@ exclusive_add_locked:
 2:  yield
     b       1b
     .size   exclusive_add_locked, . - exclusive_add_locked
+
+// Waits until the word at x0 is 0, as a ticket lock waits for its turn: by the event of the exclusive monitor.
+    .balign 16
+    .global exclusive_wait
+    .type   exclusive_wait, %function
+exclusive_wait:
+    sevl
+1:  wfe
+    ldaxr   w1, [x0]
+    eor     w2, w1, wzr
+    cbnz    w2, 1b
+    mov     x0, x1
+    ret
+    .size   exclusive_wait, . - exclusive_wait

@@ -1,13 +1,16 @@
 //! A lock that is taken by a load-exclusive and a store-exclusive, with probes on every instruction around the pair:
-//! contending tasks make progress, and no update is lost.
+//! contending tasks make progress, and no update is lost. And a loop that waits for the event of a load-exclusive.
 
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering::Release};
 
-use aarch64_kprobes::insn::Reason;
+use aarch64_kprobes::insn::{NotRelocatable, Reason};
+use aarch64_kprobes::probe::{Fallback, Mode};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError};
 use runtime::task;
 
+use crate::entry::mode_at;
 use crate::fixture::range_of;
 use crate::test;
 
@@ -15,6 +18,7 @@ core::arch::global_asm!(include_str!("exclusive.S"));
 
 unsafe extern "C" {
     fn exclusive_add_locked(lock: *mut u32, sum: *mut u64);
+    safe fn exclusive_wait(word: &AtomicU32) -> u64;
 }
 
 /// A sum with its lock.
@@ -67,6 +71,37 @@ test!(
         assert!((*first, waited) == (TASKS * ADDITIONS, again) && stored >= first, "{hits:?}");
         assert!(once.iter().all(|hits| hits == first), "{hits:?}");
         assert!(*waited > 0, "no task has waited for another");
+        assert!(probes.iter().all(|probe| probe.missed() == 0));
+    }
+);
+
+test!(
+    depends(cpus, core),
+    fn what_leads_to_a_wait_for_the_monitor_is_probed_by_breakpoints() {
+        extern "C" fn nothing(_: &mut Hit<'_>) {}
+        static WORD: AtomicU32 = AtomicU32::new(1);
+        let (mut probes, mut by_breakpoint) = (Vec::new(), Vec::new());
+        for (index, address) in range_of(exclusive_wait as *const () as usize).step_by(4).enumerate() {
+            match Kprobe::at(address).pre(nothing).register() {
+                Ok(probe) => probes.push(probe),
+                Err(ProbeError::Instruction { reason: Reason::LoadExclusive, .. }) => continue,
+                Err(error) => panic!("instruction {index}: {error}"),
+            }
+            match mode_at(address) {
+                (Mode::Optimized, None) => {}
+                (Mode::Boosted | Mode::Simulated, Some(Fallback::NoStub(NotRelocatable::BeforeWait))) => {
+                    by_breakpoint.push(index);
+                }
+                other => panic!("instruction {index}: {other:?}"),
+            }
+        }
+        assert_eq!(by_breakpoint, [1, 3, 4], "wfe, eor, cbnz");
+        let waiter = task::spawn("waiter", || assert_eq!(exclusive_wait(&WORD), 0));
+        while probes[2].hits() < 10 {
+            task::yield_now();
+        }
+        WORD.store(0, Release);
+        waiter.join();
         assert!(probes.iter().all(|probe| probe.missed() == 0));
     }
 );

@@ -27,7 +27,7 @@ type Outcome = Result<CheckedInstruction, ProbeError>;
 fn alone(word: u32) -> Outcome {
     match insn::classify(word) {
         Verdict::Reject(reason) => Err(ProbeError::Instruction { address: ADDRESS, word, reason }),
-        verdict => Ok(CheckedInstruction { word, verdict }),
+        verdict => Ok(CheckedInstruction { word, verdict, is_before_wait: false }),
     }
 }
 

@@ -101,6 +101,38 @@ fn clrex_ends_one_and_is_outside() {
     assert_eq!(inside(&[LDXR, ADD, CLREX, ADD, STXR, RET]), [0]);
 }
 
+/// `wfe`, `wfet x3`, and what waits for other things: `wfi`, `wfit x3`.
+const WFE: u32 = 0xd503_205f;
+const WFET: u32 = 0xd503_1003;
+const WFI: u32 = 0xd503_207f;
+const WFIT: u32 = 0xd503_1023;
+
+/// Returns the indices of the instructions between a load-exclusive and a wait for an event, and of those in a sequence.
+fn before_wait(function: &[u32]) -> (Vec<usize>, Vec<usize>) {
+    let range = BASE..BASE + 4 * function.len() as u64;
+    let sequences = Sequences::of(range.clone(), |address| function[((address - BASE) / 4) as usize]).unwrap();
+    assert!(!sequences.is_before_wait(BASE - 4) && !sequences.is_before_wait(range.end));
+    let found = (0..function.len()).filter(|&index| sequences.is_before_wait(BASE + 4 * index as u64));
+    (found.collect(), inside(function))
+}
+
+#[test]
+fn from_a_load_to_a_wait_for_an_event_is_found() {
+    for wait in [WFE, WFET] {
+        // A ticket lock: the wait is above the load.
+        assert_eq!(before_wait(&[NOP, wait, LDAXR, ADD, cbnz(-3), ADD, RET]), (vec![1, 3, 4], vec![2]));
+        assert_eq!(before_wait(&[LDAXR, cbnz(2), RET, wait, b(-4)]), (vec![1, 3], vec![0]));
+        // A lock with a store: only what waits after the load.
+        assert_eq!(before_wait(&[wait, LDAXR, cbnz(-2), STXR, cbnz(-3), RET]), (vec![0, 2], vec![1, 2, 3]));
+        assert_eq!(before_wait(&[LDAXR, STXR, wait, b(-3)]), (vec![], vec![0, 1]));
+        assert_eq!(before_wait(&[LDAXR, CLREX, wait, b(-3)]), (vec![], vec![0]));
+        assert_eq!(before_wait(&[wait, b(-1)]), (vec![], vec![]));
+    }
+    for other in [WFI, WFIT, NOP] {
+        assert_eq!(before_wait(&[LDAXR, cbnz(2), RET, other, b(-4)]).0, []);
+    }
+}
+
 #[test]
 fn a_load_without_a_store_is_itself_inside() {
     assert_eq!(inside(&[LDXR, cbnz(2), RET, RET]), [0]);

@@ -90,6 +90,9 @@ impl RegistryEntry {
     /// Makes a stub of this form in a new cell. Returns `None` if there is no memory, or why a stub is not possible.
     #[inline(always)]
     fn new_stub(&self, form: Form, mode: Mode, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
+        if self.checked.is_before_wait {
+            return Some(Err(NotRelocatable::BeforeWait));
+        }
         // A stub without code in front of it serves as well, and takes less memory.
         let made = match form {
             Form::Follow if self.lean_obstacle.is_none() => {

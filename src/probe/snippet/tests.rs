@@ -31,7 +31,7 @@ fn far_counters() -> Counters {
 fn built(snippet: &Snippet, operand: u64, counters: Counters) -> (Vec<u32>, u16) {
     let insertion = Insertion::new(snippet, operand);
     let inserted = Inserted { insertion: InsertionRef::new(&insertion), counters, live: None, code: None };
-    let checked = CheckedInstruction { word: PROBED, verdict: Verdict::Slot };
+    let checked = CheckedInstruction { word: PROBED, verdict: Verdict::Slot, is_before_wait: false };
     let mut words = vec![0; snippet.cell.size() / 4 - stub::WORDS];
     let text = crate::kernel::text().start;
     let cell = (text + (1 << 20)).next_multiple_of(4096);

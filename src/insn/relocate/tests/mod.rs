@@ -181,6 +181,7 @@ fn reasons_read_as_the_end_of_a_sentence() {
         NotRelocatable::AuthenticatedCall,
         NotRelocatable::LoadOfZeroRegister,
         NotRelocatable::Literal { address: FROM },
+        NotRelocatable::BeforeWait,
     ] {
         let text = reason.to_string();
         assert!(text.starts_with(|first: char| first.is_ascii_lowercase()), "{text}");
