@@ -191,7 +191,9 @@ pub fn synchronize() {
 /// Writes `words`, which are instructions and the literals that they load, at the virtual address `address` and after
 /// it, the way the engine writes its own code: with the cache maintenance that makes them executable.
 ///
-/// The code may be the handler of a probe that is enabled afterwards: every CPU refetches before it gets to that probe.
+/// The code may be the handler of a probe that is registered disabled, and enabled afterwards: every CPU refetches
+/// before it gets to the code. A handler of a probe that is registered enabled may be called by a CPU that is on its way
+/// to another probe of the same instruction, and has not refetched.
 ///
 /// # Safety
 ///
