@@ -161,7 +161,8 @@ fn compare_branch_target(fixture: Fixture) {
     }
     // SAFETY: the handler returns to the caller of a fixture, which accepts any word.
     unsafe { exception::set_fault_handler(note_and_return_by_link) };
-    assert!(memory::set_guarded(fixture.address(), true));
+    // SAFETY: no probe is on the page of the fixture yet.
+    assert!(unsafe { memory::set_guarded(fixture.address(), true) });
     let expected = faults_of(fixture, 1);
     // The branch that replaces an optimized instruction faults as the instruction would, before the probe is hit.
     for mode in [Mode::Optimized, Mode::Boosted] {

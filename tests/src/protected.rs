@@ -66,7 +66,8 @@ test!(
 test!(
     depends(core),
     fn landing_pads_in_guarded_pages() {
-        assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
+        // SAFETY: no probe is on the page of the fixture yet.
+        assert!(unsafe { runtime::memory::set_guarded(fixture::CALL_PAD.address(), true) });
         compare(fixture::CALL_PAD);
         compare(fixture::SIGNING_PAD);
     }
@@ -83,7 +84,8 @@ extern "C" fn ignore(_: &mut Hit<'_>) {}
 test!(
     depends(core),
     fn a_landing_pad_can_be_skipped() {
-        assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
+        // SAFETY: no probe is on the page of the fixture yet.
+        assert!(unsafe { runtime::memory::set_guarded(fixture::CALL_PAD.address(), true) });
         // By BLR, which sets PSTATE.BTYPE.
         let probe = Kprobe::at(fixture::CALL_PAD.address()).pre(skip).register().unwrap();
         assert_eq!(fixture::CALL_PAD.call_from_pattern(1), 2);
@@ -102,7 +104,8 @@ test!(
             // SAFETY: the callee that the call was sent to is a leaf, which ends in this return.
             unsafe { hit.frame_mut() }.pc = fixture::CALL_PAD.address() as u64 + 8;
         }
-        assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
+        // SAFETY: no probe is on the page of the fixture yet.
+        assert!(unsafe { runtime::memory::set_guarded(fixture::CALL_PAD.address(), true) });
         assert_eq!(fixture::PAD_CALLER.call(1), 2);
         let probe = Kprobe::at(fixture::call_of_pad()).post(to_return).register().unwrap();
         assert_eq!(fixture::PAD_CALLER.call(1), 1);

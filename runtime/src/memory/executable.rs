@@ -162,7 +162,12 @@ pub fn is_guarded(address: usize) -> bool {
 
 /// Turns the check of branch targets on or off for the page of text at the virtual address `address`. Returns false if
 /// that is not a page of text, or has that setting already.
-pub fn set_guarded(address: usize, guarded: bool) -> bool {
+///
+/// # Safety
+///
+/// No probe is on the page, and none is being registered there: what the engine has written for a probe depends on the
+/// setting ([`Platform::is_guarded`](aarch64_kprobes::platform::Platform::is_guarded)).
+pub unsafe fn set_guarded(address: usize, guarded: bool) -> bool {
     let (from, to) = match guarded {
         true => (Attributes::TEXT, Attributes::GUARDED_TEXT),
         false => (Attributes::GUARDED_TEXT, Attributes::TEXT),
