@@ -12,7 +12,7 @@ use aarch64_kprobes::{Hit, Kprobe};
 use kprobes_console::symbol;
 use runtime::sync::{IrqLock, IrqMask, WaitQueue};
 use runtime::task::TaskState;
-use runtime::{backtrace, memory, task, time};
+use runtime::{backtrace, memory, smp, task, time};
 
 use crate::fixture;
 use crate::test;
@@ -144,8 +144,8 @@ test!(
     }
 );
 
-/// The counters of the tasks of the next test.
-static TURNS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+/// The counters of the tasks of the next test. There are more than the CPUs of any configuration.
+static TURNS: [AtomicU64; 36] = [const { AtomicU64::new(0) }; 36];
 /// The index of the task whose backtrace is requested.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 static HAS_RUN: AtomicBool = AtomicBool::new(false);
@@ -164,7 +164,9 @@ test!(
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         IS_OVER.store(false, Relaxed);
         HAS_RUN.store(false, Relaxed);
-        let tasks: Vec<_> = TURNS
+        // Some do not run at any time.
+        let count = smp::running().count() + 4;
+        let tasks: Vec<_> = TURNS[..count]
             .iter()
             .map(|turns| {
                 task::spawn("comes and goes", || {
