@@ -87,25 +87,26 @@ impl fmt::Display for Listing<'_> {
         for row in self.source.rows.iter().filter(begins_line) {
             files.entry(row.file).or_default().entry(row.line).or_default().push(row.address);
         }
-        // All lines of the function itself of which there is text, first. A damaged table may name any line.
-        if let Some(Declaration { file, line, more }) = *declaration {
-            let text = (self.text_of)(&self.source.files[file as usize].built_from);
-            let last = text.map_or(0, |text| text.len()).min(line.saturating_add(more) as usize) as u32;
-            let own = (line.max(1)..=last).map(|line| (line, Vec::new()));
-            let with_code = files.remove(&file).unwrap_or_default();
-            files.insert(file, own.chain(with_code).collect());
-        }
-        let own = declaration.map(|declaration| declaration.file);
-        let first = files.iter().filter(|(file, _)| Some(**file) == own);
-        for (&file, lines) in first.chain(files.iter().filter(|(file, _)| Some(**file) != own)) {
+        // The file of the function itself is first.
+        let own =
+            declaration.map(|declaration| (declaration.file, files.remove(&declaration.file).unwrap_or_default()));
+        for (file, mut lines) in own.into_iter().chain(files) {
             let File { path, built_from } = &self.source.files[file as usize];
             let text = (self.text_of)(built_from);
+            let declaration = declaration.filter(|declaration| declaration.file == file);
+            if let Some(Declaration { line, more, .. }) = declaration {
+                // All lines of the function, as far as there is text: a damaged table may name any line.
+                let last = text.as_ref().map_or(0, Vec::len).min(line.saturating_add(more) as usize) as u32;
+                for line in line.max(1)..=last {
+                    lines.entry(line).or_default();
+                }
+            }
             writeln!(out, "{path}{}", if text.is_some() { "" } else { " (the source is not here)" })?;
-            for (&line, addresses) in lines {
-                let count = declaration.filter(|_| own == Some(file)).and_then(|declaration| declaration.count(line));
+            for (line, addresses) in lines {
+                let count = declaration.and_then(|declaration| declaration.count(line));
                 let count = count.map_or(String::new(), |count| format!(":{count}"));
                 let text = text.as_ref().and_then(|text| text.get(line as usize - 1)).map_or("", String::as_str);
-                let row = format!("{line:>8}  {count:<5} {:<WIDTH$}  {text}", Offsets(range.start, addresses));
+                let row = format!("{line:>8}  {count:<5} {:<WIDTH$}  {text}", Offsets(range.start, &addresses));
                 writeln!(out, "{}", row.trim_end())?;
             }
         }
