@@ -33,12 +33,13 @@ impl Clause<'_, '_> {
             "is_str" => |clause, asked| clause.is(asked, |class| class == Class::Text),
             "is_array" => |clause, asked| clause.is(asked, |class| class == Class::Array),
             "is_literal" => |clause, asked| {
-                let written = match &*asked.form {
-                    ExpressionForm::Unary { operator: Unary::Negate, operand } => operand,
-                    _ => asked,
+                let is_written = match &*asked.form {
+                    ExpressionForm::Integer(_) | ExpressionForm::Text(_) => true,
+                    ExpressionForm::Unary { operator: Unary::Negate, operand } => {
+                        matches!(*operand.form, ExpressionForm::Integer(_))
+                    }
+                    _ => false,
                 };
-                let is_written = matches!(*written.form, ExpressionForm::Integer(_))
-                    || matches!(*asked.form, ExpressionForm::Text(_));
                 clause.class(asked).map(|_| is_written.into())
             },
             "sizeof" => Self::size,
